@@ -139,6 +139,7 @@ pub mod callback;
 mod charge;
 #[cfg(feature = "config")]
 pub mod config;
+mod counts;
 pub mod decision;
 mod error;
 mod fleet;
@@ -159,8 +160,8 @@ mod quota;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod rule;
-mod rule_take;
 pub mod store;
+mod take;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod trace;
@@ -198,7 +199,8 @@ pub use redis::Redis;
 pub use rule::{Rule, Rules};
 #[cfg(feature = "redis")]
 pub use store::RedisStore;
-pub use store::{MemoryStore, Resilient, Store, Take};
+pub use store::{MemoryStore, Resilient, Store};
+pub use take::Take;
 /// A function that a rule limits, as [`Limits::call`] does it by hand.
 #[cfg(feature = "macros")]
 pub use tidegate_macros::limited;

@@ -13,8 +13,8 @@ use redb::{
 };
 use tidegate::algorithm::Count;
 use tidegate::decision::{Receipt, Source};
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Decision, Store, StoreError, Take};
+use tidegate::store::{Ask, StoreErrorKind, StoreFuture};
+use tidegate::{Decision, Store, StoreError};
 
 /// The counts by name.
 const COUNTS: TableDefinition<&str, &[u8]> = TableDefinition::new("counts");
@@ -123,13 +123,13 @@ impl<'a> Counts<'a> {
         Ok(())
     }
 
-    fn take(&mut self, take: &Take) -> Result<tidegate::Decision, StoreError> {
-        let name = take.name("");
+    fn take(&mut self, ask: &Ask) -> Result<tidegate::Decision, StoreError> {
+        let name = ask.name("");
         let known = self.get(&name)?;
         let is_new = known.is_none();
         let mut count = known.unwrap_or_default();
-        let counting = take.rule().algorithm();
-        let decision = count.take(counting, self.now, take.quotas(), take.cost());
+        let counting = ask.algorithm().unwrap_or_default();
+        let decision = count.take(counting, self.now, ask.quotas(), ask.cost());
         // A denied take changes nothing.
         if decision.receipt().is_some() {
             self.put(&name, &count)?;
@@ -142,12 +142,12 @@ impl<'a> Counts<'a> {
         Ok(decision.with_source(Source::Other))
     }
 
-    fn refund(&mut self, take: &Take, receipt: &Receipt) -> Result<u64, StoreError> {
-        let name = take.name("");
+    fn refund(&mut self, ask: &Ask, receipt: &Receipt) -> Result<u64, StoreError> {
+        let name = ask.name("");
         let Some(mut count) = self.get(&name)? else {
             return Ok(0);
         };
-        let refunded = count.refund(self.now, take.quotas(), receipt, take.cost());
+        let refunded = count.refund(self.now, ask.quotas(), receipt, ask.cost());
         if refunded > 0 {
             self.put(&name, &count)?;
         }
@@ -196,18 +196,18 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
 }
 
 impl Store for RedbStore {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let take = take.clone();
-        self.transact(move |counts| counts.take(&take))
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        let ask = ask.clone();
+        self.transact(move |counts| counts.take(&ask))
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (take, receipt) = (take.clone(), receipt.clone());
-        self.transact(move |counts| counts.refund(&take, &receipt))
+    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        let (ask, receipt) = (ask.clone(), receipt.clone());
+        self.transact(move |counts| counts.refund(&ask, &receipt))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        let name = take.name("");
+    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
+        let name = ask.name("");
         self.transact(move |counts| counts.reset(&name))
     }
 

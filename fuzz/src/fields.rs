@@ -11,8 +11,8 @@ use http::{HeaderMap, Request, Response};
 use tidegate::decision::Receipt;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::rule::{Policy, SharedRules};
-use tidegate::store::StoreFuture;
-use tidegate::{Decision, Headers, RateLimitLayer, Rule, Store, Take};
+use tidegate::store::{Ask, StoreFuture};
+use tidegate::{Decision, Headers, RateLimitLayer, Rule, Store};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -120,15 +120,15 @@ fn answer(rule: Rule, headers: Headers, decision: Decision) -> HeaderMap {
 struct Always(Decision);
 
 impl Store for Always {
-    fn take(&self, _: &Take) -> StoreFuture<Decision> {
+    fn take(&self, _: &Ask) -> StoreFuture<Decision> {
         StoreFuture::ready(Ok(self.0.clone()))
     }
 
-    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
+    fn refund(&self, _: &Ask, _: &Receipt) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(0))
     }
 
-    fn reset(&self, _: &Take) -> StoreFuture<bool> {
+    fn reset(&self, _: &Ask) -> StoreFuture<bool> {
         StoreFuture::ready(Ok(false))
     }
 

@@ -7,7 +7,7 @@ use http::request::Parts;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::rule::Rule;
-use crate::store::Take;
+use crate::take::Take;
 
 /// Answers a request that was denied, instead of the handler.
 ///

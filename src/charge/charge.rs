@@ -9,8 +9,9 @@ use super::refund_queue::RefundQueue;
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::metrics::RuleCounters;
-use crate::store::{Store, StoreFuture, Take};
+use crate::store::{Ask, Store, StoreFuture};
 use crate::sync::lock;
+use crate::take::Take;
 use crate::waiting::OpenCharge;
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
@@ -390,15 +391,15 @@ impl GiveBack {
 
     /// How many units this is in one of the take's counts, if it is so many of the request's cost;
     /// `None`: all that it was charged.
-    fn units_in(self, take: &Take, count: usize, units: u64) -> Option<u64> {
-        let count = &take.counts()[count];
+    fn units_in(self, ask: &Ask, count: usize, units: u64) -> Option<u64> {
+        let count = &ask.counts()[count];
         if count.spec().is_permits() {
             // A permit goes back when its request has ended.
             return Some(0);
         }
         match self {
             _ if !count.has_own_cost => Some(units),
-            Self::Everything if units > 0 || take.cost() == 0 => None,
+            Self::Everything if units > 0 || ask.cost() == 0 => None,
             _ => Some(0),
         }
     }
@@ -428,18 +429,18 @@ impl Refund {
 
     pub(super) fn ask(&self) -> StoreFuture<u64> {
         let (take, units) = (self.charge.take(), self.units.max(self.owed));
-        let take = match self.is_awaited {
-            true => take.clone().with_cost(units),
-            false => take.for_refund(units),
+        let mut ask = if self.is_awaited {
+            take.ask.clone().with_cost(units)
+        } else {
+            take.for_refund(units)
         };
-        let take = match self.what {
-            GiveBack::Everything => take,
-            GiveBack::Unused { .. } => take.at_cost_of_request(),
-        };
+        if let GiveBack::Unused { .. } = self.what {
+            ask = ask.at_cost_of_request();
+        }
         let receipt = self.charge.charged.decision.receipt_or_none();
         match self.owed {
-            0 => self.charge.charged.store.refund(&take, &receipt),
-            _ => self.charge.charged.store.owe(&take, &receipt),
+            0 => self.charge.charged.store.refund(&ask, &receipt),
+            _ => self.charge.charged.store.owe(&ask, &receipt),
         }
     }
 

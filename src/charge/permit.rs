@@ -17,8 +17,9 @@ use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt, Source};
 use crate::jitter;
 use crate::metrics::RuleCounters;
-use crate::store::{Store, StoreFuture, Take};
+use crate::store::{Ask, Store, StoreFuture};
 use crate::sync::lock;
+use crate::take::Take;
 use crate::trace;
 use crate::unawaited::UnawaitedCall;
 
@@ -100,7 +101,7 @@ impl fmt::Debug for DropWatch {
 struct TakenPermits {
     store: Arc<dyn Store>,
     /// A count of permits for each of the take's, with the holder as a receipt.
-    counts: SmallVec<[(Take, Receipt); 1]>,
+    counts: SmallVec<[(Ask, Receipt); 1]>,
     counters: Arc<RuleCounters>,
     /// That of the request.
     runtime: Option<Handle>,
@@ -322,7 +323,7 @@ impl TakenPermits {
         }
     }
 
-    fn give_back(&self, take: &Take, holder: &Receipt, place: UnawaitedCall) {
+    fn give_back(&self, take: &Ask, holder: &Receipt, place: UnawaitedCall) {
         let mut answer = self.ask(take, holder);
         let answer = match answer.poll_now() {
             Some(Ok(_)) => return,
@@ -334,7 +335,7 @@ impl TakenPermits {
     }
 
     /// As many as may ask at a time do: this one waits for its place.
-    async fn give_back_later(self, take: Take, holder: Receipt, refunds: RefundQueue) {
+    async fn give_back_later(self, take: Ask, holder: Receipt, refunds: RefundQueue) {
         let [_, pause] = PAUSES;
         while Instant::now() < self.until {
             if let Some(place) = refunds.place() {
@@ -346,9 +347,9 @@ impl TakenPermits {
     }
 
     /// Asks until the store has answered, or does not keep the permit any more.
-    async fn given_back(self, take: Take, holder: Receipt, mut answer: StoreFuture<u64>) {
+    async fn given_back(self, take: Ask, holder: Receipt, mut answer: StoreFuture<u64>) {
         let [mut pause, max_pause] = PAUSES;
-        let wait = || Deadline::after(Take::PATIENCE);
+        let wait = || Deadline::after(Ask::PATIENCE);
         while !matches!(wait().wait_for(answer).await, Some(Ok(_))) {
             if Instant::now() + pause >= self.until {
                 return;
@@ -359,7 +360,7 @@ impl TakenPermits {
         }
     }
 
-    fn ask(&self, take: &Take, holder: &Receipt) -> StoreFuture<u64> {
+    fn ask(&self, take: &Ask, holder: &Receipt) -> StoreFuture<u64> {
         let ask = || self.store.refund(&take.for_refund(1), holder);
         let asked = catch_unwind(AssertUnwindSafe(ask));
         // A store that panics is not asked again.

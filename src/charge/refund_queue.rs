@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::charge::{Charge, GiveBack};
 use super::permit::HeldPermits;
 use crate::deadline::Deadline;
-use crate::store::{Store, Take};
+use crate::store::{Ask, Store};
 use crate::sync::lock;
 use crate::trace;
 use crate::unawaited::{UnawaitedCall, UnawaitedCalls};
@@ -29,7 +29,7 @@ const MAX_PENDING: usize = 4_096;
 /// runtime.
 ///
 /// What is lost stays charged, and is counted: beyond [`MAX_PENDING`], after an error, a panic or
-/// [`Take::PATIENCE`], since a store without a time-out of its own may never answer, and with the
+/// [`Ask::PATIENCE`], since a store without a time-out of its own may never answer, and with the
 /// runtime.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RefundQueue(Arc<Pending>);
@@ -70,7 +70,7 @@ impl RefundQueue {
             Some(Ok(units)) => _ = refund.answered(units),
             Some(Err(_)) => {}
             None => spawn(place.until(async move {
-                let deadline = Deadline::after(Take::PATIENCE);
+                let deadline = Deadline::after(Ask::PATIENCE);
                 if let Some(Ok(units)) = deadline.wait_for(answer).await {
                     refund.answered(units);
                 }

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use crate::decision::{Decision, QuotaState};
 use crate::rule::{Factor, Factors};
-use crate::store::{OperatorKey, OperatorKind, Take};
+use crate::store::{OperatorKey, OperatorKind};
+use crate::take::Take;
 
 /// The keys that an operator lets through, blocks or raises for a while, of all rules of a service.
 ///

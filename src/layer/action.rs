@@ -17,9 +17,13 @@ use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked
 use crate::charge::{Answers, Charge, LateCharge, LayerResponse};
 use crate::decision::Decision;
 use crate::rule::Rule;
-use crate::store::Take;
+use crate::take::Take;
 
 /// What a layer does with a request.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would cost a denial an allocation"
+)]
 pub(crate) enum Action {
     /// The inner service is called as if there were no layer.
     Pass,

@@ -15,7 +15,7 @@ use crate::charge::in_call;
 use crate::error::KeyError;
 use crate::key::Key;
 use crate::rule::{Plan, Rule, Subject};
-use crate::store::Take;
+use crate::take::Take;
 
 /// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
 /// is a question: see [`Limits::check`](crate::Limits::check).

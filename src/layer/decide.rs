@@ -29,7 +29,8 @@ use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::fleet::Limited;
 use crate::rule::{OnError, Rule};
-use crate::store::{Store, StoreFuture, Take};
+use crate::store::{Store, StoreFuture};
+use crate::take::Take;
 use crate::trace::{self, TakeSpan};
 use crate::waiting::{Asked, Wait, Waiter};
 
@@ -198,9 +199,10 @@ impl Gate {
     /// Asks the store, once.
     #[inline]
     fn ask(&self, mut take: Take, wait: Wait) -> Deciding {
-        take.note_refunds(|hash| self.counters.open.refunds(hash));
+        take.ask
+            .note_refunds(|hash| self.counters.open.refunds(hash));
         let asked = self.asked();
-        take.is_patient = asked.is_some();
+        take.ask.is_patient = asked.is_some();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
         if let Some(answer) = answer.poll_now() {
@@ -276,7 +278,7 @@ impl Gate {
         }
         if decision.is_allowed() {
             let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
-            take.set_failure(None);
+            take.ask.set_failure(None);
             let permits = Permits {
                 own: self.refunds.hold(&store, &take, &decision, &counters),
                 ..Permits::default()

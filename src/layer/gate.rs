@@ -20,7 +20,8 @@ use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::log_on_change::LogOnChange;
 use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::rule::{Exemptions, Plan, Rule, SharedRules};
-use crate::store::{Capabilities, Store, Take, default_store};
+use crate::store::{Capabilities, Store, default_store};
+use crate::take::Take;
 use crate::trace;
 use crate::waiting::WaitLimits;
 use crate::warning::{Warning, WarningKind};
@@ -163,7 +164,8 @@ impl Gate {
     ) -> Action {
         match take {
             Ok(mut take) => {
-                take.set_failure(Outage::known(extensions, self.store()));
+                take.ask
+                    .set_failure(Outage::known(extensions, self.store()));
                 let since = self.waiting.since(extensions);
                 self.act_when_decided(self.decide(take, since))
             }

@@ -11,8 +11,9 @@ use crate::callback::caught;
 use crate::charge::Permit;
 use crate::key::{KeyExtractor, has_token};
 use crate::rule::{Rule, SharedRules, WeakRules};
-use crate::store::{Store, Take};
+use crate::store::Store;
 use crate::sync::{OwnedTask, lock};
+use crate::take::Take;
 use crate::warning::{Warning, WarningKind};
 
 /// The warnings that the layers of one application have found.

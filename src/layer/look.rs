@@ -13,7 +13,8 @@ use crate::callback::{Cause, grpc, push_json, reduced_capacity};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::fleet::Limited;
 use crate::rule::{Policy, Rule};
-use crate::store::{Store, StoreFuture, Take};
+use crate::store::{Store, StoreFuture};
+use crate::take::Take;
 
 /// What a request has left by a rule: see [`Limits::usage`](crate::Limits::usage).
 ///

@@ -21,7 +21,8 @@ use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
 use crate::rule::{OnError, Policy, Rule};
-use crate::store::{CountTake, Take};
+use crate::store::CountAsk;
+use crate::take::Take;
 use crate::trace::TakeSpan;
 use crate::warning::Warning;
 
@@ -329,7 +330,7 @@ impl Gate {
     /// back so that there is room.
     fn may_have_room<'a>(
         &self,
-        count: &CountTake,
+        count: &CountAsk,
         states: impl Iterator<Item = &'a QuotaState>,
     ) -> bool {
         let (hash, mut states) = (count.hash(), states.peekable());

@@ -12,7 +12,8 @@ use crate::charge::{Charge, LateCharge, LatePermit, RefundQueue, spawn};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::metrics::RuleCounters;
-use crate::store::{Store, Take};
+use crate::store::Store;
+use crate::take::Take;
 
 /// A take of a shadow rule. Its answer goes to the counters, and to callers that may give back what
 /// it was charged.

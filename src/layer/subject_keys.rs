@@ -4,7 +4,8 @@ use super::decide::check_joint;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::{Rule, Subject};
-use crate::store::{Store, Take};
+use crate::store::Store;
+use crate::take::Take;
 
 /// Whose count a [check](crate::Limits::check), a [peek](crate::Limits::peek) or a
 /// [reset](crate::Limits::reset) is about: a key, or under a [joint](Rule::joint) rule the keys of

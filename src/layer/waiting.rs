@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::gate::Gate;
 use crate::decision::{Decision, QuotaState};
 use crate::rule::Rule;
-use crate::store::{CountTake, Take};
+use crate::store::CountAsk;
+use crate::take::Take;
 use crate::waiting::{Asked, Lacking, Left, QueueId, Refill, Wait, Waiter};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
@@ -76,9 +77,9 @@ impl Gate {
             Wait::Did(waiter) => waiter,
             Wait::May(since) => {
                 // Everybody's count is that of no key which could take all places.
-                let is_bounded = |it: &&CountTake| !take.is_joint() || it.name_in_store().has_key();
+                let is_bounded = |it: &&CountAsk| !take.is_joint() || it.name_in_store().has_key();
                 let bounded_by = take.counts().iter().filter(is_bounded);
-                let bounded_by = bounded_by.map(CountTake::hash);
+                let bounded_by = bounded_by.map(CountAsk::hash);
                 let queues = self.counters.open.queues();
                 self.waiting
                     .enter(queues, bounded_by, since.unwrap_or(asked.at))?
@@ -93,7 +94,7 @@ impl Gate {
 
     /// Whether units of its counts came back since this take was asked about.
     fn was_refunded_since(&self, take: &Take) -> bool {
-        let refunds = |count: &CountTake| self.counters.open.refunds(count.hash());
+        let refunds = |count: &CountAsk| self.counters.open.refunds(count.hash());
         take.counts().iter().any(|it| refunds(it) != it.refunds)
     }
 
@@ -161,7 +162,7 @@ pub(super) fn left_of(take: &Take, decision: &Decision, hash: u64, asked_at: Ins
 }
 
 fn left_of_count(
-    count: &CountTake,
+    count: &CountAsk,
     states: &mut dyn Iterator<Item = &QuotaState>,
     asked_at: Instant,
 ) -> Left {
@@ -206,10 +207,10 @@ fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
     let (count, left) = last.map_or((None, 0), |(_, count, left)| (Some(count), left));
     let mut quotas = DefaultHasher::new();
     count.map(|it| it.quotas()).hash(&mut quotas);
-    let cost = count.map_or(0, CountTake::cost);
+    let cost = count.map_or(0, CountAsk::cost);
     Lacking {
         queue: QueueId {
-            count: count.map_or(0, CountTake::hash),
+            count: count.map_or(0, CountAsk::hash),
             quotas: quotas.finish(),
         },
         cost,

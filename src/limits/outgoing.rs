@@ -23,7 +23,8 @@ use crate::layer::{Admitted, CallError, Refused};
 use crate::log_on_change::LogOnChange;
 #[cfg(doc)]
 use crate::rule::Rule;
-use crate::store::Take;
+use crate::store::Ask;
+use crate::take::Take;
 use crate::trace;
 use crate::warning::{Warning, WarningKind};
 
@@ -204,7 +205,8 @@ impl Outgoing {
             let warning = Warning::named(WarningKind::RefusalNotUnderstood, field);
             limits.warnings.add(warning.about(&path));
         }
-        let take = Take::new(rule, key).unawaited(Take::PATIENCE);
+        let mut take = Take::new(rule, key);
+        take.ask = take.ask.unawaited(Ask::PATIENCE);
         let place = limits.refunds.waiting();
         spawn(place.until(async move {
             let (held, path) = (limits.hold_key_of(&take, pause).await, &*path);

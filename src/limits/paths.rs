@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::metrics::{KeyNotes, LimitedKeys, NearLimit, RuleCounters, Snapshot};
 use crate::rule::Rules;
-use crate::store::Take;
 use crate::sync::lock;
+use crate::take::Take;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
 pub(super) const MAX_PATHS: usize = 10_000;

@@ -8,7 +8,8 @@ use futures_util::future::try_join_all;
 use super::limits::Limits;
 use crate::error::StoreError;
 use crate::layer::{Call, Gate, Peek, SubjectKeys};
-use crate::store::{Store, Take};
+use crate::store::Store;
+use crate::take::Take;
 
 /// From so many checked paths on, a path without a rule is not remembered, nor warned about.
 const MAX_CHECKED_WITHOUT_RULE: usize = 1_000;

@@ -4,8 +4,8 @@ use super::exemptions::Exemptions;
 use super::plans::DerivedRules;
 use super::policy::{Policy, PolicyTexts};
 use super::rule::RuleSettings;
-use super::subject::SubjectCount;
 use crate::algorithm::{Algorithm, AlgorithmConfig};
+use crate::counts::RuleCounts;
 use crate::key::{escaped, hash};
 use crate::quota::Quota;
 
@@ -19,7 +19,7 @@ pub(super) struct Computed {
     /// The policies' quotas, as a slice.
     pub(super) quotas: Box<[Quota]>,
     /// What a store keeps: at least one.
-    pub(super) counts: Box<[SubjectCount]>,
+    pub(super) counts: Arc<RuleCounts>,
     pub(super) algorithm: AlgorithmConfig,
     /// Whether the rule or its file says so.
     pub(super) is_shadow: bool,

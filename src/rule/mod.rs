@@ -59,6 +59,5 @@ pub(crate) use shared_rules::WeakRules;
 #[cfg(feature = "config")]
 pub(crate) use shared_rules::{Applied, ContentHash};
 pub use subject::Subject;
-pub(crate) use subject::SubjectCount;
 
 pub use crate::quota::{Quota, QuotaError};

@@ -5,6 +5,8 @@ use super::policy::Policy;
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
 use crate::algorithm::spec::{Kind, Permits, Spec, Windows};
+use crate::counts::{RuleCount, RuleCounts};
+use crate::decision::QuotaState;
 use crate::key::{Everyone, KeyExtractor, escaped};
 use crate::name::Names;
 use crate::quota::Quota;
@@ -88,20 +90,6 @@ impl fmt::Debug for Subject {
             .field("may_be_absent", &self.may_be_absent)
             .finish_non_exhaustive()
     }
-}
-
-/// What a store keeps of a rule: a subject under one cost, or its permits.
-#[derive(Clone)]
-pub(crate) struct SubjectCount {
-    /// The place of the subject in the rule.
-    pub(crate) subject: usize,
-    /// That of its quotas, or 1 for permits; `None` for that of the request.
-    pub(crate) cost: Option<u64>,
-    /// How it counts.
-    pub(crate) spec: Arc<Spec>,
-    pub(crate) names: Names,
-    /// Which of the rule's quotas these are.
-    pub(crate) places: Box<[usize]>,
 }
 
 /// What tells the counts of a rule apart.
@@ -214,9 +202,9 @@ impl Rule {
         &self.settings.subjects
     }
 
-    /// What a store keeps: one for each subject of a joint rule and each cost, and permits.
+    /// What a store keeps: a count for each subject of a joint rule and each cost, and for permits.
     #[inline]
-    pub(crate) fn counts(&self) -> &[SubjectCount] {
+    pub(crate) fn counts(&self) -> &Arc<RuleCounts> {
         &self.computed().counts
     }
 
@@ -308,14 +296,20 @@ impl RuleSettings {
     }
 
     /// The counts that a take is charged in, for a rule with this id.
-    pub(super) fn counts(&self, id: &str, is_shadow: bool) -> Box<[SubjectCount]> {
+    pub(super) fn counts(&self, id: &str, is_shadow: bool) -> Arc<RuleCounts> {
         let counts = self.ids_of_counts(&self.policies).into_iter();
         let count = |it: CountId| self.count(id, is_shadow, &it);
-        counts.filter_map(count).collect()
+        let algorithm = self.algorithm.algorithm();
+        let full = |it: &Policy| QuotaState::from_micros(algorithm.limit(&it.quota()), 0).hidden();
+        Arc::new(RuleCounts {
+            path: Arc::clone(&self.path),
+            counts: counts.filter_map(count).collect(),
+            untouched: self.policies.iter().map(full).collect(),
+        })
     }
 
     /// `None` if the rule has no such subject.
-    fn count(&self, id: &str, is_shadow: bool, count: &CountId) -> Option<SubjectCount> {
+    fn count(&self, id: &str, is_shadow: bool, count: &CountId) -> Option<RuleCount> {
         let is_of_count = |at: &usize| self.id_of_count(&self.policies[*at]) == *count;
         let places: Box<[_]> = (0..self.policies.len()).filter(is_of_count).collect();
         let subject = match &*self.subjects {
@@ -330,7 +324,7 @@ impl RuleSettings {
             let cost = count.cost.unwrap_or(self.cost);
             Spec::new(Kind::Windows(windows), self.hold_at_most.is_some(), cost)
         };
-        Some(SubjectCount {
+        Some(RuleCount {
             subject,
             // Each request holds one permit.
             cost: count.cost.or(count.is_permits.then_some(1)),

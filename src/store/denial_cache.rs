@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{CountTake, Take};
+use super::{Ask, CountAsk};
 use crate::algorithm::spec::Spec;
 use crate::clock::{Clock, nanos};
 use crate::decision::{Decision, Source, Verdict};
@@ -51,18 +51,18 @@ impl Denials {
     /// # Errors
     ///
     /// The denial that answers this take.
-    pub(super) fn look(self: &Arc<Self>, take: &Take) -> Result<Option<PendingTake>, Decision> {
-        if take.cost() == 0 || take.is_repeat() || self.max_age == 0 {
+    pub(super) fn look(self: &Arc<Self>, ask: &Ask) -> Result<Option<PendingTake>, Decision> {
+        if ask.cost() == 0 || ask.is_repeat() || self.max_age == 0 {
             return Ok(None);
         }
-        let hash = take.hash();
+        let hash = ask.hash();
         let Some(mut set) = self.set(hash) else {
             return Ok(None);
         };
-        let changes = self.changes.of(take);
+        let changes = self.changes.of(ask);
         // Read under the lock: a thread that waits for the lock would come with an old instant.
         let now = self.clock.nanos();
-        let question = set.look(take, changes, now, self.max_age)?;
+        let question = set.look(ask, changes, now, self.max_age)?;
         let denials = Arc::clone(self);
         Ok(Some(PendingTake {
             denials,
@@ -73,16 +73,16 @@ impl Denials {
 
     /// Voids what is kept of this take's counts. Nothing of them is kept before the guard is
     /// dropped, nor later if it was asked before.
-    pub(super) fn begin_change(self: &Arc<Self>, take: &Take) -> ChangeGuard {
-        let hash = take.hash();
-        self.changes.begin(take);
+    pub(super) fn begin_change(self: &Arc<Self>, ask: &Ask) -> ChangeGuard {
+        let hash = ask.hash();
+        self.changes.begin(ask);
         if let Some(mut set) = self.set(hash) {
             set.begin_change(hash);
         }
         ChangeGuard {
             denials: Arc::clone(self),
             hash,
-            take: take.clone(),
+            ask: ask.clone(),
         }
     }
 
@@ -99,12 +99,12 @@ impl Denials {
 pub(super) struct ChangeGuard {
     denials: Arc<Denials>,
     hash: u64,
-    take: Take,
+    ask: Ask,
 }
 
 impl Drop for ChangeGuard {
     fn drop(&mut self) {
-        self.denials.changes.end(&self.take);
+        self.denials.changes.end(&self.ask);
         if let Some(mut set) = self.denials.set(self.hash) {
             set.end_change();
         }
@@ -122,29 +122,29 @@ impl CountChanges {
     const NUMBER: usize = 1_024;
     const ONE: u64 = 1 << 32;
 
-    fn at(&self, count: &CountTake) -> &AtomicU64 {
+    fn at(&self, count: &CountAsk) -> &AtomicU64 {
         &self.0[count.hash() as usize % Self::NUMBER]
     }
 
-    fn begin(&self, take: &Take) {
-        self.add(take, Self::ONE + 1);
+    fn begin(&self, ask: &Ask) {
+        self.add(ask, Self::ONE + 1);
     }
 
-    fn end(&self, take: &Take) {
-        self.add(take, Self::ONE - 1);
+    fn end(&self, ask: &Ask) {
+        self.add(ask, Self::ONE - 1);
     }
 
-    fn add(&self, take: &Take, number: u64) {
-        for count in take.counts() {
+    fn add(&self, ask: &Ask, number: u64) {
+        for count in ask.counts() {
             self.at(count).fetch_add(number, Ordering::SeqCst);
         }
     }
 
     /// A number that differs after each change of one of the counts of a take over several.
-    fn of(&self, take: &Take) -> u64 {
+    fn of(&self, ask: &Ask) -> u64 {
         let add =
-            |sum: u64, count: &CountTake| sum.wrapping_add(self.at(count).load(Ordering::SeqCst));
-        match take.counts() {
+            |sum: u64, count: &CountAsk| sum.wrapping_add(self.at(count).load(Ordering::SeqCst));
+        match ask.counts() {
             // Its set knows of the changes of its count.
             [_] => 0,
             counts => counts.iter().fold(0, add),
@@ -173,19 +173,18 @@ pub(super) struct PendingTake {
 
 impl PendingTake {
     /// Keeps the store's answer if it is a denial.
-    pub(super) fn answered(mut self, take: &Take, answer: &Result<Decision, StoreError>) {
+    pub(super) fn answered(mut self, ask: &Ask, answer: &Result<Decision, StoreError>) {
         let denial = answer.as_ref().ok().and_then(|decision| {
             let now = || self.denials.clock.nanos();
-            CachedDenial::new(take, decision, &self.question, now)
+            CachedDenial::new(ask, decision, &self.question, now)
         });
         let changes = self.question.changes;
-        let denial = denial.filter(|_| {
-            CountChanges::are_over(changes) && changes == self.denials.changes.of(take)
-        });
-        self.end(denial.map(|denial| (take, denial)));
+        let denial = denial
+            .filter(|_| CountChanges::are_over(changes) && changes == self.denials.changes.of(ask));
+        self.end(denial.map(|denial| (ask, denial)));
     }
 
-    fn end(&mut self, denial: Option<(&Take, CachedDenial)>) {
+    fn end(&mut self, denial: Option<(&Ask, CachedDenial)>) {
         if denial.is_none() && self.question.renewal.is_none() {
             return;
         }
@@ -237,7 +236,7 @@ impl DenialSet {
     /// The denial that answers this take.
     fn look(
         &mut self,
-        take: &Take,
+        ask: &Ask,
         changes: u64,
         now: u64,
         max_age: u64,
@@ -249,7 +248,7 @@ impl DenialSet {
             renewal: None,
         };
         let mut denials = self.denials.iter_mut();
-        let Some(at) = denials.position(|denial| denial.answers(take)) else {
+        let Some(at) = denials.position(|denial| denial.answers(ask)) else {
             return Ok(question);
         };
         let denial = &mut self.denials[at];
@@ -275,23 +274,23 @@ impl DenialSet {
     }
 
     /// The store answered the question, by this denial or otherwise; or nobody hears the answer.
-    fn answered(&mut self, question: &Question, denial: Option<(&Take, CachedDenial)>, max: usize) {
+    fn answered(&mut self, question: &Question, denial: Option<(&Ask, CachedDenial)>, max: usize) {
         if question.renewal.is_some() {
             self.denials
                 .retain(|denial| denial.renewal != question.renewal);
         }
         let may_keep = self.changes == 0 && question.voids == self.voids;
-        if let Some((take, denial)) = denial.filter(|_| may_keep) {
-            self.keep(take, denial, max);
+        if let Some((ask, denial)) = denial.filter(|_| may_keep) {
+            self.keep(ask, denial, max);
         }
     }
 
     /// Keeps the later one of two denials of the same question. In a set that is full, the denial
     /// goes that was not used for the longest time.
-    fn keep(&mut self, take: &Take, mut denial: CachedDenial, max: usize) {
+    fn keep(&mut self, ask: &Ask, mut denial: CachedDenial, max: usize) {
         self.uses += 1;
         denial.last_use = self.uses;
-        let mut same = self.denials.iter_mut().filter(|kept| kept.answers(take));
+        let mut same = self.denials.iter_mut().filter(|kept| kept.answers(ask));
         if let Some(kept) = same.next() {
             if kept.asked_at < denial.asked_at {
                 *kept = denial;
@@ -355,7 +354,7 @@ enum Age {
 impl CachedDenial {
     /// `None` if the decision is no denial, or that of a fallback.
     fn new(
-        take: &Take,
+        ask: &Ask,
         decision: &Decision,
         question: &Question,
         now: impl FnOnce() -> u64,
@@ -366,12 +365,12 @@ impl CachedDenial {
             Verdict::Denied { retry_after } | Verdict::OnHold { retry_after } => nanos(retry_after),
             Verdict::Never => u64::MAX,
         };
-        let counts = take.counts().iter();
+        let counts = ask.counts().iter();
         let counts = counts.map(|it| (it.name_in_store().clone(), Arc::downgrade(it.spec())));
         decision.failure().is_none().then(|| Self {
-            hash: take.hash(),
+            hash: ask.hash(),
             counts: counts.collect(),
-            cost: take.cost(),
+            cost: ask.cost(),
             decision: decision.clone(),
             changes: question.changes,
             asked_at: question.asked_at,
@@ -382,14 +381,14 @@ impl CachedDenial {
         })
     }
 
-    fn answers(&self, take: &Take) -> bool {
-        self.hash == take.hash()
-            && self.cost == take.cost()
-            && self.counts.len() == take.counts().len()
+    fn answers(&self, ask: &Ask) -> bool {
+        self.hash == ask.hash()
+            && self.cost == ask.cost()
+            && self.counts.len() == ask.counts().len()
             && self
                 .counts
                 .iter()
-                .zip(take.counts())
+                .zip(ask.counts())
                 .all(|((name, spec), count)| {
                     spec.as_ptr() == Arc::as_ptr(count.spec()) && name == count.name_in_store()
                 })

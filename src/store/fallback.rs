@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{MemoryStore, StoreFuture, Take};
+use super::{Ask, MemoryStore, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::decision::{Decision, Receipt, Source};
 use crate::error::StoreError;
@@ -31,43 +31,43 @@ impl LocalFallback {
     /// The answer to the caller, made of the inner store's.
     pub(super) fn answer(
         &self,
-        take: &Take,
+        ask: &Ask,
         answer: Result<Decision, StoreError>,
     ) -> Result<Decision, StoreError> {
         match &answer {
             Ok(decision) if decision.source() != Source::Cache => self.log_recovery(),
-            Err(failure) if take.falls_back() => {
+            Err(failure) if ask.falls_back() => {
                 self.log_failure(failure);
-                return self.decide(take, failure);
+                return self.decide(ask, failure);
             }
             Ok(_) | Err(_) => {}
         }
         answer
     }
 
-    fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
-        let shared = take.of_share(self.share);
+    fn decide(&self, ask: &Ask, failure: &StoreError) -> Result<Decision, StoreError> {
+        let shared = ask.of_share(self.share);
         let decision = self.store.decide(&shared)?;
         let receipt = decision.receipt().map(Receipt::of_fallback);
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
     }
 
     /// Gives back what was charged here; nothing of what the store inside was charged.
-    pub(super) fn refund(&self, take: &Take, receipt: &Receipt) -> Option<u64> {
+    pub(super) fn refund(&self, ask: &Ask, receipt: &Receipt) -> Option<u64> {
         let receipt = receipt.as_fallback()?;
-        Some(self.store.give_back(take, &receipt))
+        Some(self.store.give_back(ask, &receipt))
     }
 
     /// Charges what was used beyond a reservation here, if it was made here.
-    pub(super) fn owe(&self, take: &Take, receipt: &Receipt) -> Option<StoreFuture<u64>> {
+    pub(super) fn owe(&self, ask: &Ask, receipt: &Receipt) -> Option<StoreFuture<u64>> {
         receipt.as_fallback()?;
-        let shared = take.owed_under(self.share);
+        let shared = ask.owed_under(self.share);
         Some(StoreFuture::ready(self.store.charge_owed(&shared)))
     }
 
     /// Forgets what was charged here, and returns whether anything of it still counted.
-    pub(super) fn reset(&self, take: &Take) -> bool {
-        self.store.forget(take)
+    pub(super) fn reset(&self, ask: &Ask) -> bool {
+        self.store.forget(ask)
     }
 
     fn log_recovery(&self) {

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 use super::breaker::Breaker;
 use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
-use super::{Store, StoreFuture, Take};
+use super::{Ask, Store, StoreFuture};
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
@@ -33,66 +33,66 @@ pub(super) enum QuestionKind {
 }
 
 impl<S: Store> Guarded<S> {
-    pub(super) fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let looked = self.denials.as_ref().map(|denials| denials.look(take));
+    pub(super) fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        let looked = self.denials.as_ref().map(|denials| denials.look(ask));
         let pending = match looked.transpose() {
             Ok(pending) => pending.flatten(),
             Err(denial) => return StoreFuture::ready(Ok(denial)),
         };
         let fallback = self.fallback.clone();
-        self.call(take, QuestionKind::Take, S::take, move |take, answer| {
+        self.call(ask, QuestionKind::Take, S::take, move |ask, answer| {
             if let Some(pending) = pending {
-                pending.answered(take, &answer);
+                pending.answered(ask, &answer);
             }
             match fallback {
-                Some(fallback) => fallback.answer(take, answer),
+                Some(fallback) => fallback.answer(ask, answer),
                 None => answer,
             }
         })
     }
 
-    pub(super) fn refund(self: &Arc<Self>, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    pub(super) fn refund(self: &Arc<Self>, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         let fallback = self.fallback.as_ref();
-        if let Some(given_back) = fallback.and_then(|it| it.refund(take, receipt)) {
+        if let Some(given_back) = fallback.and_then(|it| it.refund(ask, receipt)) {
             return StoreFuture::ready(Ok(given_back));
         }
         let receipt = receipt.clone();
-        let refund = move |inner: &S, take: &Take| inner.refund(take, &receipt);
-        self.change(take, refund)
+        let refund = move |inner: &S, ask: &Ask| inner.refund(ask, &receipt);
+        self.change(ask, refund)
     }
 
-    pub(super) fn owe(self: &Arc<Self>, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    pub(super) fn owe(self: &Arc<Self>, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         let fallback = self.fallback.as_ref();
-        if let Some(charged) = fallback.and_then(|it| it.owe(take, receipt)) {
+        if let Some(charged) = fallback.and_then(|it| it.owe(ask, receipt)) {
             return charged;
         }
         let receipt = receipt.clone();
-        let owe = move |inner: &S, take: &Take| inner.owe(take, &receipt);
-        self.change(take, owe)
+        let owe = move |inner: &S, ask: &Ask| inner.owe(ask, &receipt);
+        self.change(ask, owe)
     }
 
-    pub(super) fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+    pub(super) fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
         if let Some(fallback) = &self.fallback
             && let Some(holder) = holder.as_fallback()
         {
-            return fallback.store.renew(take, &holder);
+            return fallback.store.renew(ask, &holder);
         }
-        let renew = |inner: &S, take: &Take| inner.renew(take, holder);
-        self.call(take, QuestionKind::Change, renew, |_, answer| answer)
+        let renew = |inner: &S, ask: &Ask| inner.renew(ask, holder);
+        self.call(ask, QuestionKind::Change, renew, |_, answer| answer)
     }
 
     /// The fallback holds the key, too, also while the store fails.
-    pub(super) fn hold(self: &Arc<Self>, take: &Take, time: Duration) -> StoreFuture<Duration> {
+    pub(super) fn hold(self: &Arc<Self>, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
         if let Some(fallback) = &self.fallback {
-            drop(fallback.store.hold(take, time));
+            drop(fallback.store.hold(ask, time));
         }
-        let hold = move |inner: &S, take: &Take| inner.hold(take, time);
-        self.change(take, hold)
+        let hold = move |inner: &S, ask: &Ask| inner.hold(ask, time);
+        self.change(ask, hold)
     }
 
-    pub(super) fn reset(self: &Arc<Self>, take: &Take) -> StoreFuture<bool> {
-        let has_counted_here = self.fallback.as_ref().is_some_and(|it| it.reset(take));
-        let reset = self.change(take, S::reset);
+    pub(super) fn reset(self: &Arc<Self>, ask: &Ask) -> StoreFuture<bool> {
+        let has_counted_here = self.fallback.as_ref().is_some_and(|it| it.reset(ask));
+        let reset = self.change(ask, S::reset);
         StoreFuture::boxed(async move { Ok(reset.await? || has_counted_here) })
     }
 
@@ -100,10 +100,10 @@ impl<S: Store> Guarded<S> {
     /// there is no room, it asks again until its time-out is over.
     fn change<T: Send + 'static>(
         self: &Arc<Self>,
-        take: &Take,
-        ask: impl Fn(&S, &Take) -> StoreFuture<T> + Clone + Send + 'static,
+        ask: &Ask,
+        question: impl Fn(&S, &Ask) -> StoreFuture<T> + Clone + Send + 'static,
     ) -> StoreFuture<T> {
-        let mut first = self.change_now(take, ask.clone());
+        let mut first = self.change_now(ask, question.clone());
         let Some(mut answer) = first.poll_now() else {
             return first;
         };
@@ -111,20 +111,20 @@ impl<S: Store> Guarded<S> {
             return StoreFuture::ready(answer);
         }
         let timeout = self.timeout.or_else(|| self.inner.capabilities().timeout);
-        let take = match timeout {
-            _ if take.is_unawaited() => take.clone(),
-            Some(timeout) => take.clone().within(Deadline::after(timeout)),
+        let ask = match timeout {
+            _ if ask.is_unawaited() => ask.clone(),
+            Some(timeout) => ask.clone().within(Deadline::after(timeout)),
             None => return StoreFuture::ready(answer),
         };
         let guarded = Arc::clone(self);
         StoreFuture::boxed(async move {
             while is_overloaded(&answer) {
                 let next = Instant::now() + MIN_PAUSE + jitter::up_to(MAX_JITTER);
-                if take.deadline().is_some_and(|deadline| next >= deadline.at) {
+                if ask.deadline().is_some_and(|deadline| next >= deadline.at) {
                     break;
                 }
                 sleep_until(next).await;
-                answer = guarded.change_now(&take, ask.clone()).await;
+                answer = guarded.change_now(&ask, question.clone()).await;
             }
             answer
         })
@@ -133,12 +133,12 @@ impl<S: Store> Guarded<S> {
     /// Denials of the key are void.
     fn change_now<T: Send + 'static>(
         &self,
-        take: &Take,
-        ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
+        ask: &Ask,
+        question: impl FnOnce(&S, &Ask) -> StoreFuture<T>,
     ) -> StoreFuture<T> {
         let denials = self.denials.as_ref();
-        let guard = denials.map(|denials| denials.begin_change(take));
-        self.call(take, QuestionKind::Change, ask, move |_, answer| {
+        let guard = denials.map(|denials| denials.begin_change(ask));
+        self.call(ask, QuestionKind::Change, question, move |_, answer| {
             drop(guard);
             answer
         })
@@ -148,52 +148,52 @@ impl<S: Store> Guarded<S> {
     /// the time-out. `after` makes the caller's answer of the store's.
     fn call<T: Send + 'static>(
         &self,
-        take: &Take,
+        ask: &Ask,
         kind: QuestionKind,
-        ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
-        after: impl FnOnce(&Take, Result<T, StoreError>) -> Result<T, StoreError> + Send + 'static,
+        question: impl FnOnce(&S, &Ask) -> StoreFuture<T>,
+        after: impl FnOnce(&Ask, Result<T, StoreError>) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<T> {
-        if let (QuestionKind::Take, Some(failure)) = (kind, take.failure())
+        if let (QuestionKind::Take, Some(failure)) = (kind, ask.failure())
             && !self.inner.capabilities().has_fallback
         {
-            return StoreFuture::ready(after(take, Err(failure.clone())));
+            return StoreFuture::ready(after(ask, Err(failure.clone())));
         }
-        let call = self.breaker.as_ref().map(|breaker| breaker.admit(take));
+        let call = self.breaker.as_ref().map(|breaker| breaker.admit(ask));
         let admitted = call.transpose().and_then(|call| {
-            let permit = self.in_flight.as_ref().map(|it| it.permit(take, kind));
+            let permit = self.in_flight.as_ref().map(|it| it.permit(ask, kind));
             Ok((call, permit.transpose()?.flatten()))
         });
         let (call, permit) = match admitted {
             Ok(admitted) => admitted,
-            Err(refusal) => return StoreFuture::ready(after(take, Err(refusal))),
+            Err(refusal) => return StoreFuture::ready(after(ask, Err(refusal))),
         };
-        let answered = move |take: &Take, answer: Result<T, StoreError>| {
+        let answered = move |ask: &Ask, answer: Result<T, StoreError>| {
             drop(permit);
             if let Some(call) = call {
-                call.answered(take, kind, &answer);
+                call.answered(ask, kind, &answer);
             }
-            after(take, answer)
+            after(ask, answer)
         };
-        let deadline = self.timeout.map(|timeout| match take.deadline() {
-            Some(deadline) if take.is_unawaited() => deadline,
+        let deadline = self.timeout.map(|timeout| match ask.deadline() {
+            Some(deadline) if ask.is_unawaited() => deadline,
             deadline => Deadline::after(timeout).or_earlier(deadline),
         });
-        let take = deadline.map_or(Cow::Borrowed(take), |deadline| {
-            Cow::Owned(take.clone().within(deadline))
+        let ask = deadline.map_or(Cow::Borrowed(ask), |deadline| {
+            Cow::Owned(ask.clone().within(deadline))
         });
-        let mut pending = ask(&self.inner, &take);
+        let mut pending = question(&self.inner, &ask);
         if let Some(answer) = pending.poll_now() {
-            return StoreFuture::ready(answered(&take, answer));
+            return StoreFuture::ready(answered(&ask, answer));
         }
-        let take = take.into_owned();
+        let ask = ask.into_owned();
         let Some(deadline) = deadline else {
-            return StoreFuture::boxed(async move { answered(&take, pending.await) });
+            return StoreFuture::boxed(async move { answered(&ask, pending.await) });
         };
         let inner = Arc::clone(&self.inner);
         StoreFuture::boxed(async move {
             let answer = deadline.wait_for(pending).await;
             let answer = answer.unwrap_or_else(|| Err(deadline.missed(&inner.name())));
-            answered(&take, answer)
+            answered(&ask, answer)
         })
     }
 }
@@ -239,23 +239,21 @@ impl QuestionLimit {
 
     /// Questions of callers that wait need none, nor do those of shadow rules and refunds for which
     /// nobody waits: no request may be refused because of them, and the layer bounds their number.
-    fn permit(&self, take: &Take, kind: QuestionKind) -> Result<Option<Permit>, StoreError> {
+    fn permit(&self, ask: &Ask, kind: QuestionKind) -> Result<Option<Permit>, StoreError> {
         let is_free = match kind {
-            QuestionKind::Take => take.is_repeat() || take.in_shadow(),
-            QuestionKind::Change => take.is_unawaited(),
+            QuestionKind::Take => ask.is_repeat() || ask.in_shadow(),
+            QuestionKind::Change => ask.is_unawaited(),
         };
         if is_free {
             return Ok(None);
         }
         let permit = match kind {
             // Callers that ask again leave a quarter of the bound to those that do not.
-            QuestionKind::Take if take.is_patient => {
-                self.takes.try_acquire(self.max - self.max / 4)
-            }
+            QuestionKind::Take if ask.is_patient => self.takes.try_acquire(self.max - self.max / 4),
             QuestionKind::Take => self.takes.try_acquire(self.max),
             // Each count of a joint take is a question of its own to the store.
             QuestionKind::Change => {
-                let counts = take.counts().len();
+                let counts = ask.counts().len();
                 self.changes.try_acquire_many(counts, MAX_CHANGES)
             }
         };

@@ -29,6 +29,7 @@
 //! [`Count`](crate::algorithm::Count) under the name [`Take::name`](crate::Take::name), and is
 //! tested by the suite in `test_util::conformance` (feature `test-util`).
 
+pub(crate) mod ask;
 mod breaker;
 pub(crate) mod capabilities;
 mod denial_cache;
@@ -42,8 +43,8 @@ pub(crate) mod redis;
 mod redis_fleet;
 pub(crate) mod resilient;
 pub(crate) mod store;
-pub(crate) mod take;
 
+pub use ask::{Ask, CountAsk};
 pub use capabilities::{Capabilities, Condition, ServerId};
 pub use fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
 pub use memory::MemoryStore;
@@ -51,7 +52,6 @@ pub use memory::MemoryStore;
 pub use redis::RedisStore;
 pub use resilient::Resilient;
 pub use store::{Store, StoreFuture};
-pub use take::{CountTake, Take};
 
 pub use crate::charge::{Charge, Charges, Meter, Permit, Settled, SettledBody};
 pub use crate::error::{StoreError, StoreErrorKind};

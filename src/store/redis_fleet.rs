@@ -10,7 +10,7 @@ use super::fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Rep
 use super::redis::{REPORT, RedisStore, SET_KEY, of_fleet};
 use crate::connection::Connection;
 use crate::error::StoreError;
-use crate::rule::Factor;
+use crate::factor::Factor;
 
 /// How long such a question may take. No request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
 use super::fleet::Fleet;
 use super::guarded::{Guarded, QuestionLimit};
-use super::{MemoryStore, Store, StoreFuture, Take};
+use super::{Ask, MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
@@ -414,7 +414,7 @@ impl<S: Store> Resilient<S> {
 
     /// The denial cache reads the time from a clock that a test moves by hand.
     #[cfg(feature = "test-util")]
-    pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
+    pub fn clock(mut self, clock: crate::clock::ManualClock) -> Self {
         self.change().clock = Some(Clock::Manual(clock));
         self
     }
@@ -457,32 +457,32 @@ impl<S: Store> Resilient<S> {
 }
 
 impl<S: Store> Store for Resilient<S> {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        self.guarded().take(take)
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        self.guarded().take(ask)
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.guarded().refund(take, receipt)
+    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        self.guarded().refund(ask, receipt)
     }
 
-    fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.guarded().owe(take, receipt)
+    fn owe(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        self.guarded().owe(ask, receipt)
     }
 
-    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
-        self.guarded().renew(take, holder)
+    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
+        self.guarded().renew(ask, holder)
     }
 
-    fn listen(&self, take: &Take, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
-        self.inner.listen(take, changed)
+    fn listen(&self, ask: &Ask, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
+        self.inner.listen(ask, changed)
     }
 
-    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
-        self.guarded().hold(take, time)
+    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
+        self.guarded().hold(ask, time)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        self.guarded().reset(take)
+    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
+        self.guarded().reset(ask)
     }
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {

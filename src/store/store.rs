@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use super::Take;
+use super::Ask;
 use super::capabilities::{Capabilities, Condition};
 use super::fleet::Fleet;
 #[cfg(feature = "redis")]
@@ -65,7 +65,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`](crate::StoreError) if there is no decision. Whether something was charged is
     /// then unknown.
-    fn take(&self, take: &Take) -> StoreFuture<Decision>;
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision>;
 
     /// The state of this rule and key: the decision on the same take which
     /// [only looks](Take::looking). It charges nothing, and is allowed whatever the store says.
@@ -73,8 +73,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Those of [`take`](Self::take).
-    fn peek(&self, take: &Take) -> StoreFuture<Decision> {
-        self.take(&take.clone().looking()).map(Decision::looked)
+    fn peek(&self, ask: &Ask) -> StoreFuture<Decision> {
+        self.take(&ask.clone().looking()).map(Decision::looked)
     }
 
     /// Gives back what the take with this receipt was charged, at most as many units as `take`
@@ -120,7 +120,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. Whether something was given back is
     /// then unknown, and the receipt is used up.
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
+    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64>;
 
     /// Charges units that were used beyond what the take with this receipt was charged: up to what
     /// `take` costs, also above max, but no more than its rule
@@ -153,7 +153,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. Whether something was charged is
     /// then unknown.
-    fn owe(&self, _take: &Take, _receipt: &Receipt) -> StoreFuture<u64> {
+    fn owe(&self, _take: &Ask, _receipt: &Receipt) -> StoreFuture<u64> {
         let message = format!("{} charges no units beyond a reservation", self.name());
         let kind = StoreErrorKind::Configuration;
         StoreFuture::ready(Err(StoreError::new(kind, message)))
@@ -168,7 +168,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. It is safe to ask again.
-    fn hold(&self, _take: &Take, _time: Duration) -> StoreFuture<Duration> {
+    fn hold(&self, _take: &Ask, _time: Duration) -> StoreFuture<Duration> {
         let message = format!(
             "the store {} holds no keys: see Capabilities::holds",
             self.name()
@@ -187,7 +187,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. It is safe to ask again.
-    fn renew(&self, _take: &Take, _holder: &Receipt) -> StoreFuture<()> {
+    fn renew(&self, _take: &Ask, _holder: &Receipt) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 
@@ -196,7 +196,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// that wait ask whenever a permit of their own process comes back, and once a second.
     fn listen(
         &self,
-        _take: &Take,
+        _take: &Ask,
         _changed: Box<dyn Fn() + Send + Sync>,
     ) -> Option<StoreFuture<()>> {
         None
@@ -220,7 +220,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. Whether anything was forgotten is
     /// then unknown; it is safe to ask again.
-    fn reset(&self, take: &Take) -> StoreFuture<bool>;
+    fn reset(&self, ask: &Ask) -> StoreFuture<bool>;
 
     /// Waits until the store can answer, for at most `bound`. A server awaits it before it listens,
     /// so that its first requests find a connection: see [`Limits::ready`](crate::Limits::ready). A
@@ -268,32 +268,32 @@ pub trait Store: Debug + Send + Sync + 'static {
 
 /// The store behind the `Arc`, so that a store that is shared can be wrapped as well.
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        S::take(self, take)
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        S::take(self, ask)
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        S::refund(self, take, receipt)
+    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        S::refund(self, ask, receipt)
     }
 
-    fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        S::owe(self, take, receipt)
+    fn owe(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        S::owe(self, ask, receipt)
     }
 
-    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
-        S::hold(self, take, time)
+    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
+        S::hold(self, ask, time)
     }
 
-    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
-        S::renew(self, take, holder)
+    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
+        S::renew(self, ask, holder)
     }
 
-    fn listen(&self, take: &Take, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
-        S::listen(self, take, changed)
+    fn listen(&self, ask: &Ask, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
+        S::listen(self, ask, changed)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        S::reset(self, take)
+    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
+        S::reset(self, ask)
     }
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {

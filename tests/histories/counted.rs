@@ -4,6 +4,7 @@ use kit::ensure;
 use kit::oracle::{Ledger, Terms, limit, span_of_memory, window};
 use kit::steps::{Broken, Seen, Way, micros};
 use kit::windows::{Spent, too_fast, too_full};
+use tidegate::store::Ask;
 
 use crate::*;
 
@@ -95,8 +96,8 @@ impl Counted {
     }
 
     /// What a copy answers at another instant, or at another cost.
-    pub(crate) fn would(&self, now: u64, take: &Take, cost: u64) -> Decision {
-        let config = take.rule().algorithm();
+    pub(crate) fn would(&self, now: u64, take: &Ask, cost: u64) -> Decision {
+        let config = take.algorithm().expect("no permits");
         self.count.clone().take(config, now, take.quotas(), cost)
     }
 
@@ -106,10 +107,14 @@ impl Counted {
         now: u64,
         truth: u64,
         terms: &Terms,
-        take: &Take,
+        take: &Ask,
         seen: &Seen,
     ) -> Result<(Decision, Option<usize>), Broken> {
-        let (config, quotas, cost) = (take.rule().algorithm(), take.quotas(), take.cost());
+        let (config, quotas, cost) = (
+            take.algorithm().expect("no permits"),
+            take.quotas(),
+            take.cost(),
+        );
         if !self.has_laws {
             let decision = self.count.take(config, now, quotas, cost);
             return Ok((decision, Some(0)));
@@ -210,7 +215,7 @@ impl Counted {
 
     /// While the clock is behind the last charge, all that counted then counts, and a bucket is as
     /// full as it was.
-    fn goes_on_counting(&self, now: u64, take: &Take, seen: &Seen) -> Result<(), Broken> {
+    fn goes_on_counting(&self, now: u64, take: &Ask, seen: &Seen) -> Result<(), Broken> {
         let Some(charged_at) = self.charged_at.filter(|it| now < *it) else {
             return Ok(());
         };
@@ -229,7 +234,7 @@ impl Counted {
 
     /// Only what another algorithm is charged replaces a state, and then it is as if there had been
     /// none.
-    fn afresh(&self, now: u64, take: &Take, cost: u64, seen: &Seen) -> Result<(), Broken> {
+    fn afresh(&self, now: u64, take: &Ask, cost: u64, seen: &Seen) -> Result<(), Broken> {
         let at = now as usize % 3;
         let mut others = Algorithm::ALL
             .into_iter()
@@ -270,7 +275,7 @@ impl Counted {
         &self,
         now: u64,
         terms: &Terms,
-        take: &Take,
+        take: &Ask,
         decision: &Decision,
         seen: &Seen,
     ) -> Result<(), Broken> {
@@ -315,14 +320,14 @@ impl Counted {
     fn is_remembered_as_long(
         &self,
         now: u64,
-        take: &Take,
+        take: &Ask,
         decision: &Decision,
     ) -> Result<(), Broken> {
         let forgotten_at = self.count.forgotten_at();
         let then = now.max(forgotten_at);
         for cost in [take.cost(), decision.remaining(), 0] {
             let got = self.would(then, take, cost);
-            let config = take.rule().algorithm();
+            let config = take.algorithm().expect("no permits");
             let new = Count::default().take(config, then, take.quotas(), cost);
             let alike = visible(&got) == visible(&new);
             ensure!(alike, "{got:?} of what is forgotten, not {new:?}");
@@ -339,7 +344,7 @@ impl Counted {
         &mut self,
         now: u64,
         terms: &Terms,
-        take: &Take,
+        take: &Ask,
         is_charged: bool,
         seen: &Seen,
     ) -> Result<(), Broken> {
@@ -356,7 +361,7 @@ impl Counted {
             let Some((.., alone)) = charged.iter().find(alike) else {
                 continue;
             };
-            let config = take.rule().algorithm();
+            let config = take.algorithm().expect("no permits");
             let alone = alone.clone().take(config, now, take.quotas(), 0);
             let (remaining, most) = (
                 actual.quotas()[index].remaining(),
@@ -421,7 +426,7 @@ impl Counted {
         now: u64,
         quotas: &[Quota],
         (receipt, number, units): (&Receipt, usize, u64),
-        look: Option<(&Take, &Terms)>,
+        look: Option<(&Ask, &Terms)>,
         seen: &Seen,
     ) -> Result<u64, Broken> {
         let before = look.map(|(take, _)| self.would(now, take, 0));
@@ -494,11 +499,11 @@ impl Counted {
         &mut self,
         now: u64,
         terms: &Terms,
-        take: &Take,
+        take: &Ask,
         (units, at_most): (u64, Option<u64>),
         seen: &Seen,
     ) -> Result<u64, Broken> {
-        let (config, quotas) = (take.rule().algorithm(), take.quotas());
+        let (config, quotas) = (take.algorithm().expect("no permits"), take.quotas());
         let charged = self.count.owe(config, now, quotas, units, at_most);
         if !self.has_laws {
             return Ok(charged);
@@ -553,7 +558,7 @@ impl Counted {
         &mut self,
         now: u64,
         terms: &Terms,
-        take: &Take,
+        take: &Ask,
         costs: &[u64],
         order: u16,
         seen: &Seen,
@@ -563,7 +568,7 @@ impl Counted {
         if self.undone.is_some() || self.ledger.would_share(now, terms) || self.jumps > 0 {
             return Ok(());
         }
-        let (config, quotas) = (take.rule().algorithm(), take.quotas());
+        let (config, quotas) = (take.algorithm().expect("no permits"), take.quotas());
         let mut count = self.count.clone();
         let receipts = costs
             .iter()
@@ -602,7 +607,7 @@ impl Counted {
         now: u64,
         truth: u64,
         terms: &Terms,
-        take: &Take,
+        take: &Ask,
         seen: &Seen,
     ) -> Result<(), Broken> {
         if self.is_untraced {

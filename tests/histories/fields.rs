@@ -9,6 +9,7 @@ use kit::steps::{
 };
 use kit::{ensure, oracle};
 use proptest::prelude::{any, *};
+use tidegate::store::Ask;
 
 use crate::reference::{Act, Outcome, play, story};
 use crate::*;
@@ -124,16 +125,16 @@ fn longer(quota: &Quota) -> Quota {
 struct Answer(Arc<Mutex<Option<Decision>>>);
 
 impl Store for Answer {
-    fn take(&self, _: &Take) -> StoreFuture<Decision> {
+    fn take(&self, _: &Ask) -> StoreFuture<Decision> {
         let decision = self.0.lock().expect("no panic").take();
         StoreFuture::ready(Ok(decision.expect("one for each request")))
     }
 
-    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
+    fn refund(&self, _: &Ask, _: &Receipt) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(0))
     }
 
-    fn reset(&self, _: &Take) -> StoreFuture<bool> {
+    fn reset(&self, _: &Ask) -> StoreFuture<bool> {
         StoreFuture::ready(Ok(false))
     }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use kit::oracle::limit;
 use kit::steps::{Broken, Limit, SUBJECTS};
+use tidegate::store::Ask;
 
 use crate::counted::Counted;
 use crate::reference::{Act, Charge, Fact, Reference, State, states};
@@ -50,17 +51,17 @@ impl Permits {
 }
 
 /// Whether it counts the requests in progress.
-pub(crate) fn is_of_permits(count: &Take) -> bool {
+pub(crate) fn is_of_permits(count: &Ask) -> bool {
     count.name("").ends_with("~permits")
 }
 
-/// A take of each count.
-pub(crate) fn alone(take: &Take) -> Vec<Take> {
+/// What asks for each count alone.
+pub(crate) fn alone(take: &Take) -> Vec<Ask> {
     (0..take.counts().len()).map(|at| take.only(at)).collect()
 }
 
 /// Of which subject a count is, and whether requests cost 1 there.
-fn kind_of(count: &Take) -> (&'static str, bool) {
+fn kind_of(count: &Ask) -> (&'static str, bool) {
     let name = count.name("");
     let (_, of) = name.split_once("}:").expect("of a subject");
     let of = of
@@ -178,7 +179,7 @@ impl Reference<'_> {
     /// Asks for one of the permits, and holds it if all else fits.
     fn permit(
         &mut self,
-        count: &Take,
+        count: &Ask,
         all_fit: bool,
         verdict: &mut Verdict,
         limits: &[Limit],

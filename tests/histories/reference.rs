@@ -445,7 +445,7 @@ impl Reference<'_> {
                     self.now,
                     take.quotas(),
                     of,
-                    peek.as_ref().map(|it| (it, &terms)),
+                    peek.as_ref().map(|it| (&**it, &terms)),
                     self.seen,
                 )?
             }

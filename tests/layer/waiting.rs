@@ -5,6 +5,7 @@ use std::future::{Ready, ready};
 use futures_util::future::select;
 use kit::http::costly;
 use kit::stub::always;
+use tidegate::store::Ask;
 use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
 
@@ -86,7 +87,7 @@ async fn a_waiting_request_asks_when_it_can_help() {
     for _ in 0..3 {
         assert_eq!(status(&app, "/").await, OK);
     }
-    let repeats: Vec<_> = store.takes().iter().map(Take::is_repeat).collect();
+    let repeats: Vec<_> = store.takes().iter().map(Ask::is_repeat).collect();
     assert_eq!(repeats, [false, false, false, true]);
 }
 

@@ -10,7 +10,7 @@ use kit::random::{Random, of_the_run};
 use kit::steps::number_of_histories;
 use kit::{Redis, paused_runtime};
 use tidegate::Limits;
-use tidegate::store::Capabilities;
+use tidegate::store::{Ask, Capabilities};
 use tokio::task::LocalSet;
 
 use crate::*;
@@ -100,22 +100,22 @@ impl Elsewhere {
 }
 
 impl Store for Elsewhere {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+    fn take(&self, take: &Ask) -> StoreFuture<Decision> {
         let take = take.clone();
         self.ask(move |store| store.take(&take))
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         let (take, receipt) = (take.clone(), receipt.clone());
         self.ask(move |store| store.refund(&take, &receipt))
     }
 
-    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+    fn renew(&self, take: &Ask, holder: &Receipt) -> StoreFuture<()> {
         let (take, holder) = (take.clone(), holder.clone());
         self.ask(move |store| store.renew(&take, &holder))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
         let take = take.clone();
         self.ask(move |store| store.reset(&take))
     }

@@ -35,9 +35,10 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("factor", "algorithm quota", ""),
     ("key", "error warning", ""),
     ("name", "key", ""),
+    ("counts", "algorithm decision name", ""),
     (
         "rule",
-        "algorithm error factor key name quota sync warning",
+        "algorithm counts decision error factor key name quota sync warning",
         "",
     ),
     ("waiting", "in_flight_counter jitter rule sync", ""),
@@ -54,43 +55,48 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ),
     ("lock", "connection error jitter swept_map sync tagged", ""),
     ("redis", "connection", ""),
-    // Counts, and what is around them.
+    // Counts, and what is around them: no rule, key or metric.
     (
         "store",
-        "algorithm clock connection deadline decision error factor in_flight_counter jitter key \
-         log_on_change name quota rule swept_map sync trace unawaited warning",
-        "metrics test_util waiting",
+        "algorithm clock connection counts deadline decision error factor in_flight_counter jitter \
+         log_on_change name quota swept_map sync trace unawaited warning",
+        "",
     ),
-    ("rule_take", "algorithm decision key rule store", ""),
-    ("callback", "decision error key rule store trace", ""),
+    ("take", "algorithm decision key rule store", ""),
+    (
+        "charge",
+        "deadline decision error jitter metrics store sync take trace unawaited waiting",
+        "",
+    ),
+    ("callback", "decision error key rule store take trace", ""),
     (
         "metrics",
         "decision error key named quota rule sync waiting",
         "",
     ),
-    ("fleet", "decision metrics rule store sync", ""),
+    ("fleet", "decision metrics rule store sync take", ""),
     (
         "layer",
-        "callback decision error fleet in_flight_counter jitter key log_on_change metrics quota \
-         rule store sync trace waiting warning",
+        "callback charge decision error fleet in_flight_counter jitter key log_on_change metrics \
+         quota rule store sync take trace waiting warning",
         "",
     ),
     ("config", "algorithm error key quota rule", ""),
     ("live", "config error rule sync trace", ""),
     (
         "limits",
-        "callback config decision error fleet key layer live log_on_change metrics rule store sync \
-         trace warning",
+        "callback charge config decision error fleet key layer live log_on_change metrics rule \
+         store sync take trace warning",
         "",
     ),
     (
         "page",
-        "callback decision error key limits metrics rule store sync trace",
+        "callback decision error key limits metrics rule store sync take trace",
         "layer",
     ),
     (
         "test_util",
-        "algorithm clock decision key quota rule store",
+        "algorithm clock decision key quota rule store take",
         "",
     ),
 ];
@@ -230,10 +236,14 @@ impl Source {
         }
     }
 
-    /// The paths from the root of the crate that the file names, in imports and elsewhere.
+    /// The paths from the root of the crate that the file names, in imports and elsewhere. A
+    /// `pub use` is a second door for users, and no import.
     fn uses(&self) -> Vec<Vec<String>> {
         let mut found = Vec::new();
         for (at, _) in self.code.match_indices("crate::") {
+            if self.code[..at].ends_with("pub use ") {
+                continue;
+            }
             self.paths_at(at, at + "crate::".len(), Vec::new(), &mut found);
         }
         for (at, _) in self.code.match_indices("super::") {

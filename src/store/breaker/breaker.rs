@@ -10,7 +10,7 @@ use super::state::{BreakerState, Phase, Ticket};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::log_on_change::LogOnChange;
 use crate::store::guarded::QuestionKind;
-use crate::store::{Store, Take};
+use crate::store::{Ask, Store};
 use crate::sync::lock;
 use crate::trace;
 
@@ -60,8 +60,8 @@ impl<S: Store> Breaker<S> {
     /// # Errors
     ///
     /// The error for the request, if the breaker refuses it.
-    pub(crate) fn admit(self: &Arc<Self>, take: &Take) -> Result<AdmittedCall<S>, StoreError> {
-        let ticket = self.state.admit(take)?;
+    pub(crate) fn admit(self: &Arc<Self>, ask: &Ask) -> Result<AdmittedCall<S>, StoreError> {
+        let ticket = self.state.admit(ask)?;
         let breaker = Arc::clone(self);
         Ok(AdmittedCall { breaker, ticket })
     }
@@ -75,20 +75,15 @@ impl<S: Store> Breaker<S> {
 
 impl<S: Store> AdmittedCall<S> {
     /// Records the store's answer. A failure that opens the breaker starts the probes.
-    pub(crate) fn answered<T>(
-        self,
-        take: &Take,
-        kind: QuestionKind,
-        answer: &Result<T, StoreError>,
-    ) {
+    pub(crate) fn answered<T>(self, ask: &Ask, kind: QuestionKind, answer: &Result<T, StoreError>) {
         // A shadow rule stands beside the one that decides: they fail together, once.
-        if take.in_shadow() {
+        if ask.in_shadow() {
             return;
         }
         let breaker = &*self.breaker;
         let opened = match answer {
             // A server that cannot write gives an answer that charges nothing, too.
-            Ok(_) if kind == QuestionKind::Take && !take.only_looks() => {
+            Ok(_) if kind == QuestionKind::Take && !ask.only_looks() => {
                 breaker.state.record_success(self.ticket);
                 None
             }
@@ -101,7 +96,7 @@ impl<S: Store> AdmittedCall<S> {
             breaker.prober.start(Probe {
                 inner: Arc::clone(&breaker.inner),
                 state: Arc::clone(&breaker.state),
-                take: Arc::new(take.first_question(0).looking()),
+                ask: Arc::new(ask.first_question(0).looking()),
                 generation,
             });
         }
@@ -139,7 +134,7 @@ pub(super) struct SharedState {
     refusal: ArcSwapOption<StoreError>,
     /// One of the takes that were refused, for the next probe: the take that failed last may be of
     /// one broken key or node, which must not keep the breaker open for all others.
-    refused: ArcSwapOption<Take>,
+    refused: ArcSwapOption<Ask>,
     failures: LogOnChange,
 }
 
@@ -173,7 +168,7 @@ impl SharedState {
     /// # Errors
     ///
     /// The error for the request, if the breaker refuses it.
-    fn admit(&self, take: &Take) -> Result<Ticket, StoreError> {
+    fn admit(&self, ask: &Ask) -> Result<Ticket, StoreError> {
         let seen = self.snapshot.load(Ordering::Acquire);
         let ticket = match Snapshot::of(seen) {
             Snapshot::Healthy | Snapshot::Failing => Some(Ticket {
@@ -183,14 +178,14 @@ impl SharedState {
             Snapshot::Open => None,
             Snapshot::AskState => self.change(|state| state.admit(Instant::now())),
         };
-        ticket.ok_or_else(|| self.refuse(take))
+        ticket.ok_or_else(|| self.refuse(ask))
     }
 
-    fn refuse(&self, take: &Take) -> StoreError {
+    fn refuse(&self, ask: &Ask) -> StoreError {
         // Most threads only read.
         if self.refused.load().is_none() {
             self.refused
-                .store(Some(Arc::new(take.first_question(0).looking())));
+                .store(Some(Arc::new(ask.first_question(0).looking())));
         }
         let refusal = self.refusal.load();
         refusal.as_ref().map_or_else(
@@ -200,7 +195,7 @@ impl SharedState {
     }
 
     /// A take that was refused since the last call, if there was one. It only looks.
-    pub(super) fn refused(&self) -> Option<Arc<Take>> {
+    pub(super) fn refused(&self) -> Option<Arc<Ask>> {
         self.refused.swap(None)
     }
 

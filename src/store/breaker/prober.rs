@@ -10,7 +10,7 @@ use super::breaker::SharedState;
 use crate::deadline::Deadline;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
-use crate::store::{Store, Take};
+use crate::store::{Ask, Store};
 use crate::sync::{OwnedTask, lock};
 
 /// How long one probe may take, whatever the store's own time-out is.
@@ -28,7 +28,7 @@ pub(super) struct Probe<S> {
     pub(super) inner: Arc<S>,
     pub(super) state: Arc<SharedState>,
     /// The take that failed last, which only looks here.
-    pub(super) take: Arc<Take>,
+    pub(super) ask: Arc<Ask>,
     /// The generation at which the breaker opened.
     pub(super) generation: u64,
 }
@@ -52,15 +52,15 @@ struct ProbeTask<S>(Probe<S>);
 impl<S: Store> ProbeTask<S> {
     async fn run(self) {
         let Probe { inner, state, .. } = &self.0;
-        let (mut take, every) = (Arc::clone(&self.0.take), state.probe_every);
+        let (mut ask, every) = (Arc::clone(&self.0.ask), state.probe_every);
         loop {
             sleep(every + jitter::up_to(every / 5)).await;
-            let answer = Deadline::after(state.patience).wait_for(inner.take(&take));
+            let answer = Deadline::after(state.patience).wait_for(inner.take(&ask));
             if answer.await.is_some_and(|answer| is_answer(&answer)) {
                 return state.store_answered(self.0.generation);
             }
             // Takes of another key, rule or node may be answered.
-            take = state.refused().unwrap_or(take);
+            ask = state.refused().unwrap_or(ask);
         }
     }
 }

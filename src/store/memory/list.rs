@@ -5,7 +5,7 @@ use super::permits::Permits;
 use super::shard::{Answer, CountOf, Shard};
 use super::sync::MutexGuard;
 use crate::decision::Decision;
-use crate::store::{CountTake, Take};
+use crate::store::{Ask, CountAsk};
 
 /// A count of a take: what is locked of it.
 #[derive(Clone, Copy)]
@@ -26,12 +26,12 @@ struct Locked<'a> {
 impl MemoryStore {
     /// Decides a take over several counts: looks at all of them, and then charges all, or none,
     /// under one instant. `None` if there is no room for all counts that are new.
-    pub(super) fn decide_list(&self, take: &Take) -> Answer {
-        let shard_of = |take: &CountTake| {
-            let is_permits = take.spec().is_permits();
-            (!is_permits).then(|| self.place_of(take.name_in_store()))
+    pub(super) fn decide_list(&self, ask: &Ask) -> Answer {
+        let shard_of = |ask: &CountAsk| {
+            let is_permits = ask.spec().is_permits();
+            (!is_permits).then(|| self.place_of(ask.name_in_store()))
         };
-        let places: SmallVec<[_; 4]> = take.counts().iter().map(shard_of).collect();
+        let places: SmallVec<[_; 4]> = ask.counts().iter().map(shard_of).collect();
         let mut indexes: SmallVec<[_; 4]> = places.iter().flatten().map(|(_, at)| *at).collect();
         indexes.sort_unstable();
         indexes.dedup();
@@ -41,7 +41,7 @@ impl MemoryStore {
         let has_permits = places.contains(&None);
         let permits = has_permits.then(|| lock(&self.permits));
         let now = self.now();
-        let only_looks = take.only_looks();
+        let only_looks = ask.only_looks();
         let mut locked = Locked {
             shards,
             permits,
@@ -49,19 +49,19 @@ impl MemoryStore {
         };
         for shard in &mut locked.shards {
             if shard.is_due(now) {
-                self.freed(shard.drop_forgotten(now, 2 * take.counts().len()));
+                self.freed(shard.drop_forgotten(now, 2 * ask.counts().len()));
             }
         }
 
-        let counts = take.counts().iter().zip(&places).map(|(take, place)| {
+        let counts = ask.counts().iter().zip(&places).map(|(ask, place)| {
             let place = match place {
                 Some((hash, at)) => {
                     let shard = indexes.binary_search(at).expect("its shard is locked");
                     CountPlace::Shard(*hash, shard)
                 }
-                None => CountPlace::Permits(locked.held(take)),
+                None => CountPlace::Permits(locked.held(ask)),
             };
-            (take, place)
+            (ask, place)
         });
         let counts: SmallVec<[_; 4]> = counts.collect();
         let looks = counts
@@ -69,7 +69,7 @@ impl MemoryStore {
             .map(|count| locked.decide(*count, 0, only_looks));
         let looks: Option<SmallVec<[_; 4]>> = looks.collect();
         let looks = looks?;
-        let has_room = |look: &Decision, count: &CountTake| {
+        let has_room = |look: &Decision, count: &CountAsk| {
             let mut states = look.quotas().iter();
             let permits = count.spec().permits();
             // Without a cost nothing but the verdict says whether units are owed.
@@ -78,18 +78,18 @@ impl MemoryStore {
                 || is_open && states.all(|state| state.remaining() >= count.cost())
         };
         let all_fit = || {
-            let mut looks = looks.iter().zip(take.counts());
-            looks.all(|(look, take)| has_room(look, take))
+            let mut looks = looks.iter().zip(ask.counts());
+            looks.all(|(look, ask)| has_room(look, ask))
         };
         let decisions = match all_fit() {
             true => {
-                let is_new = |(take, place): &&(&CountTake, CountPlace)| match place {
+                let is_new = |(ask, place): &&(&CountAsk, CountPlace)| match place {
                     CountPlace::Shard(hash, at) => {
-                        !locked.shards[*at].knows(*hash, take.name_in_store())
+                        !locked.shards[*at].knows(*hash, ask.name_in_store())
                     }
                     CountPlace::Permits(_) => false,
                 };
-                let charged = counts.iter().filter(|(take, _)| take.cost() > 0);
+                let charged = counts.iter().filter(|(ask, _)| ask.cost() > 0);
                 let new = charged.filter(is_new).count();
                 if new > 0 && !self.reserve(new) {
                     return None;
@@ -110,26 +110,26 @@ impl MemoryStore {
                 answers.collect::<Option<Vec<_>>>()?
             }
         };
-        Some(Ok(take.decision_of(decisions)))
+        Some(Ok(ask.decision_of(decisions)))
     }
 }
 
 impl Locked<'_> {
-    fn held(&mut self, take: &CountTake) -> u64 {
+    fn held(&mut self, ask: &CountAsk) -> u64 {
         let permits = self.permits.as_mut();
-        permits.map_or(0, |permits| permits.held(take.name_in_store(), self.now))
+        permits.map_or(0, |permits| permits.held(ask.name_in_store(), self.now))
     }
 
     /// Decides about one count, for which there is room.
     fn decide(
         &mut self,
-        (take, place): (&CountTake, CountPlace),
+        (ask, place): (&CountAsk, CountPlace),
         cost: u64,
         only_looks: bool,
     ) -> Option<Decision> {
         match place {
             CountPlace::Shard(hash, at) => {
-                let (name, windows) = (take.name_in_store(), take.spec().windows()?);
+                let (name, windows) = (ask.name_in_store(), ask.spec().windows()?);
                 let of = CountOf { name, windows };
                 let answer = self.shards[at].take(hash, self.now, of, cost, || true)?;
                 answer.ok()
@@ -137,7 +137,7 @@ impl Locked<'_> {
             CountPlace::Permits(held) => {
                 let permits = self.permits.as_mut()?;
                 Some(permits.decide(
-                    (take.name_in_store(), take.spec().permits()?, only_looks),
+                    (ask.name_in_store(), ask.spec().permits()?, only_looks),
                     held,
                     self.now,
                     cost > 0,

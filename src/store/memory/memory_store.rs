@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, QuotaState, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::name::Name;
-use crate::store::{Capabilities, Condition, CountTake, Store, StoreFuture, Take};
+use crate::store::{Ask, Capabilities, Condition, CountAsk, Store, StoreFuture};
 use crate::warning::{Warning, WarningKind};
 
 /// Keeps the counts in the memory of this process: for services of one process, and for tests.
@@ -102,7 +102,7 @@ impl MemoryStore {
     /// Reads the time from a clock that a test moves by hand.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
+    pub fn clock(mut self, clock: crate::clock::ManualClock) -> Self {
         self.clock = Clock::Manual(clock);
         self
     }
@@ -126,8 +126,8 @@ impl MemoryStore {
 
     /// Where the keys of this rule are: shadow rules have a store of their own, so that none of
     /// their keys takes the room of a key that is limited.
-    fn part_of(&self, take: &Take) -> &Self {
-        if !take.in_shadow() {
+    fn part_of(&self, ask: &Ask) -> &Self {
+        if !ask.in_shadow() {
             return self;
         }
         self.shadows.get_or_init(|| {
@@ -166,18 +166,18 @@ impl MemoryStore {
     }
 
     /// Decides one take.
-    pub(crate) fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
-        let part = self.part_of(take);
-        let answer = part.decide_known(take);
-        answer.unwrap_or_else(|| part.decide_in_full(take))
+    pub(crate) fn decide(&self, ask: &Ask) -> Result<Decision, StoreError> {
+        let part = self.part_of(ask);
+        let answer = part.decide_known(ask);
+        answer.unwrap_or_else(|| part.decide_in_full(ask))
     }
 
-    fn decide_known(&self, take: &Take) -> Answer {
-        let ([count], false) = (take.counts(), take.is_joint()) else {
-            return self.decide_list(take);
+    fn decide_known(&self, ask: &Ask) -> Answer {
+        let ([count], false) = (ask.counts(), ask.is_joint()) else {
+            return self.decide_list(ask);
         };
         let Kind::Windows(windows) = &count.spec().kind else {
-            return self.decide_list(take);
+            return self.decide_list(ask);
         };
         let name = count.name_in_store();
         let of = CountOf { name, windows };
@@ -190,26 +190,26 @@ impl MemoryStore {
             let held = lock(&self.holds).of(&name.plain(), now);
             if let Some(held) = held {
                 let decided = shard.take(hash, now, of, 0, || self.reserve(1))?;
-                let has_room = |it: &QuotaState| it.remaining() >= take.cost();
+                let has_room = |it: &QuotaState| it.remaining() >= ask.cost();
                 let decided = match decided {
                     Ok(look) if look.is_allowed() && look.quotas().iter().all(has_room) => Ok(look),
-                    _ => shard.take(hash, now, of, take.cost(), || self.reserve(1))?,
+                    _ => shard.take(hash, now, of, ask.cost(), || self.reserve(1))?,
                 };
                 return Some(
-                    decided.map(|it| it.held_for(Duration::from_micros(held), take.cost())),
+                    decided.map(|it| it.held_for(Duration::from_micros(held), ask.cost())),
                 );
             }
         }
-        shard.take(hash, now, of, take.cost(), || self.reserve(1))
+        shard.take(hash, now, of, ask.cost(), || self.reserve(1))
     }
 
     /// Decides a take of a new key for which there is no room.
     #[cold]
-    fn decide_in_full(&self, take: &Take) -> Result<Decision, StoreError> {
+    fn decide_in_full(&self, ask: &Ask) -> Result<Decision, StoreError> {
         loop {
             let dropped = self.make_room();
             // Even if nothing was dropped here: another thread may just have made room.
-            if let Some(answer) = self.decide_known(take) {
+            if let Some(answer) = self.decide_known(ask) {
                 return answer;
             }
             if !dropped {
@@ -219,12 +219,12 @@ impl MemoryStore {
     }
 
     /// Gives units back, or a permit, and returns their number.
-    pub(crate) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
-        let part = self.part_of(take);
-        take.given_back(receipt, |count, receipt| {
+    pub(crate) fn give_back(&self, ask: &Ask, receipt: &Receipt) -> u64 {
+        let part = self.part_of(ask);
+        ask.given_back(receipt, |count, receipt| {
             let name = count.name_in_store();
             if count.spec().is_permits() {
-                return match take.is_joint() {
+                return match ask.is_joint() {
                     // A permit goes back when its request has ended.
                     true => 0,
                     false => lock(&part.permits).release(name, receipt),
@@ -236,10 +236,10 @@ impl MemoryStore {
     }
 
     /// Charges units above max, and returns their number.
-    pub(crate) fn charge_owed(&self, take: &Take) -> Result<u64, StoreError> {
-        let part = self.part_of(take);
+    pub(crate) fn charge_owed(&self, ask: &Ask) -> Result<u64, StoreError> {
+        let part = self.part_of(ask);
         let mut least = None;
-        for (_, count) in take.counts_owed() {
+        for (_, count) in ask.counts_owed() {
             let owe = || {
                 let (name, windows) = (count.name_in_store(), count.spec().windows()?);
                 let (hash, mut shard, now) = part.locked(name);
@@ -254,15 +254,15 @@ impl MemoryStore {
     }
 
     /// Forgets what counts for a key, and returns whether anything did.
-    pub(crate) fn forget(&self, take: &Take) -> bool {
-        let part = self.part_of(take);
-        let forget = |count: &CountTake| {
+    pub(crate) fn forget(&self, ask: &Ask) -> bool {
+        let part = self.part_of(ask);
+        let forget = |count: &CountAsk| {
             let name = count.name_in_store();
             let (hash, mut shard, now) = part.locked(name);
             let was_held = lock(&part.holds).end(&name.plain(), now);
             shard.reset(hash, name, now) || was_held
         };
-        take.counts()
+        ask.counts()
             .iter()
             .filter(|count| !count.spec().is_permits())
             .map(forget)
@@ -326,22 +326,22 @@ pub(super) fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store for MemoryStore {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        StoreFuture::ready(self.decide(take))
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        StoreFuture::ready(self.decide(ask))
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        StoreFuture::ready(Ok(self.give_back(take, receipt)))
+    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        StoreFuture::ready(Ok(self.give_back(ask, receipt)))
     }
 
-    fn owe(&self, take: &Take, _: &Receipt) -> StoreFuture<u64> {
-        StoreFuture::ready(self.charge_owed(take))
+    fn owe(&self, ask: &Ask, _: &Receipt) -> StoreFuture<u64> {
+        StoreFuture::ready(self.charge_owed(ask))
     }
 
-    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
-        let part = self.part_of(take);
+    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
+        let part = self.part_of(ask);
         let mut permits = lock(&part.permits);
-        for count in take.counts() {
+        for count in ask.counts() {
             if let Some(spec) = count.spec().permits() {
                 permits.renew(count.name_in_store(), spec.lease, holder, self.clock.now());
             }
@@ -349,9 +349,9 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(()))
     }
 
-    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
-        let part = self.part_of(take);
-        let Some(name) = take.first().map(CountTake::name_in_store) else {
+    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
+        let part = self.part_of(ask);
+        let Some(name) = ask.first().map(CountAsk::name_in_store) else {
             return StoreFuture::ready(Ok(Duration::ZERO));
         };
         let (_, _shard, now) = part.locked(name);
@@ -360,8 +360,8 @@ impl Store for MemoryStore {
         StoreFuture::ready(held.map(Duration::from_micros).ok_or_else(|| part.full()))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        StoreFuture::ready(Ok(self.forget(take)))
+    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(self.forget(ask)))
     }
 
     fn name(&self) -> String {

@@ -10,7 +10,7 @@ use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 use crate::name::Name;
 use crate::quota::Quota;
-use crate::store::CountTake;
+use crate::store::CountAsk;
 
 /// A part of the keys, under one lock.
 #[derive(Debug, Default)]
@@ -210,7 +210,7 @@ impl Shard {
     }
 
     /// Gives back as many units as the take costs.
-    pub(super) fn refund(&mut self, hash: u32, now: u64, of: &CountTake, receipt: &Receipt) -> u64 {
+    pub(super) fn refund(&mut self, hash: u32, now: u64, of: &CountAsk, receipt: &Receipt) -> u64 {
         let Some(at) = self.find(hash, of.name_in_store()) else {
             return 0;
         };

@@ -34,7 +34,7 @@ use self::question::{Change, CountKey, CountQuestion, KeyPrefix, of_given_back, 
 use self::scripts::{HOLD, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
-use super::{CountTake, Store, StoreFuture, Take};
+use super::{Ask, CountAsk, Store, StoreFuture};
 use crate::connection::{
     CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber, Wanted,
 };
@@ -237,15 +237,15 @@ impl RedisStore {
     }
 
     /// Until when the caller waits, or until when the answer is awaited that no caller waits for.
-    fn deadline(&self, take: &Take) -> Deadline {
+    fn deadline(&self, ask: &Ask) -> Deadline {
         let own = || Deadline::after(self.timeout.unwrap_or(Self::DEFAULT_TIMEOUT));
-        match (self.timeout, take.deadline()) {
-            (Some(_), deadline) if !take.is_unawaited() => own().or_earlier(deadline),
+        match (self.timeout, ask.deadline()) {
+            (Some(_), deadline) if !ask.is_unawaited() => own().or_earlier(deadline),
             (_, deadline) => deadline.unwrap_or_else(own),
         }
     }
 
-    fn key_of(&self, count: &CountTake) -> CountKey {
+    fn key_of(&self, count: &CountAsk) -> CountKey {
         CountKey {
             name: count.name_in_store().clone(),
             spec: Arc::clone(count.spec()),
@@ -255,16 +255,16 @@ impl RedisStore {
     }
 
     /// The name of the key of a count.
-    fn text_of(&self, count: &CountTake) -> String {
+    fn text_of(&self, count: &CountAsk) -> String {
         let KeyPrefix { service, default } = &*self.prefix;
         count.name_in_store().text(service, default)
     }
 
     /// Tells operators of a cluster once where the counts of one take lie.
-    fn tell_slot(&self, take: &Take) {
-        if take.counts().len() > 1 && self.connection.is_cluster() {
+    fn tell_slot(&self, ask: &Ask) {
+        if ask.counts().len() > 1 && self.connection.is_cluster() {
             self.is_slot_told.get_or_init(|| {
-                let path = take.rule().path();
+                let path = ask.path();
                 trace::event!(
                     info: path,
                     "all counts of a rule of several subjects lie in one slot, so on one master"
@@ -273,27 +273,27 @@ impl RedisStore {
         }
     }
 
-    fn ask<T: Send + 'static>(&self, take: &Take, what: Change, driver: Driver) -> ReplyFuture<T> {
-        let counts = take.counts().iter().map(|count| self.key_of(count));
+    fn ask<T: Send + 'static>(&self, ask: &Ask, what: Change, driver: Driver) -> ReplyFuture<T> {
+        let counts = ask.counts().iter().map(|count| self.key_of(count));
         let question = CountQuestion {
             counts: counts.collect(),
             now: self.now(),
             what,
         };
         let key = |question: &CountQuestion| question.first().joined();
-        let deadline = self.deadline(take);
+        let deadline = self.deadline(ask);
         self.connection.ask(flight, question, key, deadline, driver)
     }
 
     /// Asks for a change of a take's only count.
-    fn change<T: Send + 'static>(&self, take: &Take, what: Change) -> StoreFuture<T> {
-        StoreFuture::redis(self.ask(take, what, Driver::Dispatcher))
+    fn change<T: Send + 'static>(&self, ask: &Ask, what: Change) -> StoreFuture<T> {
+        StoreFuture::redis(self.ask(ask, what, Driver::Dispatcher))
     }
 }
 
 /// The only count of a take that is a question of its own.
-fn only(take: &Take) -> &CountTake {
-    take.first().expect("a question is about a count")
+fn only(ask: &Ask) -> &CountAsk {
+    ask.first().expect("a question is about a count")
 }
 
 /// One answer of those to questions that travel together.
@@ -308,46 +308,46 @@ fn merged<T: Send + 'static>(
 }
 
 impl Store for RedisStore {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        if take.counts().is_empty() {
-            return StoreFuture::ready(Ok(take.decision_of(Vec::new())));
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        if ask.counts().is_empty() {
+            return StoreFuture::ready(Ok(ask.decision_of(Vec::new())));
         }
-        self.tell_slot(take);
-        let holds = |count: &CountTake| count.spec().is_permits() && count.cost() > 0;
-        let holder = take.counts().iter().any(holds).then(holder::next);
-        let whole = take.is_joint().then(|| Arc::new(take.clone()));
+        self.tell_slot(ask);
+        let holds = |count: &CountAsk| count.spec().is_permits() && count.cost() > 0;
+        let holder = ask.counts().iter().any(holds).then(holder::next);
+        let whole = ask.is_joint().then(|| Arc::new(ask.clone()));
         let what = Change::Take {
             whole,
             holder: holder.clone(),
         };
-        let reply = self.ask(take, what, Driver::Caller);
+        let reply = self.ask(ask, what, Driver::Caller);
         match holder {
             None => StoreFuture::redis(reply),
             Some(holder) => {
-                let asked = AskedPermits::new(self.clone(), take.clone(), holder);
+                let asked = AskedPermits::new(self.clone(), ask.clone(), holder);
                 StoreFuture::boxed(asked.answered(reply))
             }
         }
     }
 
     /// It is asked once: without an answer nobody knows whether it was charged.
-    fn owe(&self, take: &Take, _: &Receipt) -> StoreFuture<u64> {
-        let owed = take.counts_owed().map(|(at, _)| take.only(at));
+    fn owe(&self, ask: &Ask, _: &Receipt) -> StoreFuture<u64> {
+        let owed = ask.counts_owed().map(|(at, _)| ask.only(at));
         let asked = owed.map(|count| self.change(&count, Change::Owe));
         merged(asked.collect(), |charged| {
             charged.into_iter().min().unwrap_or(0)
         })
     }
 
-    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
-        let lease = only(take)
+    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
+        let lease = only(ask)
             .spec()
             .permits()
             .map(|it| it.lease)
             .unwrap_or_default();
         let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let holder = holder.clone();
-        let reply = self.ask(take, Change::Renew { holder, lease }, Driver::Dispatcher);
+        let reply = self.ask(ask, Change::Renew { holder, lease }, Driver::Dispatcher);
         let name = self.name();
         StoreFuture::boxed(async move {
             match reply.await? {
@@ -360,49 +360,49 @@ impl Store for RedisStore {
         })
     }
 
-    fn listen(&self, take: &Take, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
+    fn listen(&self, ask: &Ask, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
         let start = || Subscriber::new(&self.connection);
         let subscriber = self.subscriber.get_or_init(start);
-        let listening = subscriber.subscribe(&self.text_of(only(take)), move |_| changed());
+        let listening = subscriber.subscribe(&self.text_of(only(ask)), move |_| changed());
         Some(StoreFuture::boxed(async move {
             let _listening = listening;
             pending().await
         }))
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        if !take.is_joint() {
-            let (receipt, max) = (receipt.clone(), take.cost().min(receipt.units()));
-            return self.change(take, Change::Refund { receipt, max });
+    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        if !ask.is_joint() {
+            let (receipt, max) = (receipt.clone(), ask.cost().min(receipt.units()));
+            return self.change(ask, Change::Refund { receipt, max });
         }
-        let asked = take.parts(receipt).enumerate().map(|(at, (count, part))| {
+        let asked = ask.parts(receipt).enumerate().map(|(at, (count, part))| {
             // A permit goes back when its request has ended.
             let is_nothing = count.cost().min(part.units()) == 0 || count.spec().is_permits();
             match is_nothing {
                 true => StoreFuture::ready(Ok(0)),
-                false => self.refund(&take.only(at), part),
+                false => self.refund(&ask.only(at), part),
             }
         });
-        let (whole, of_whole) = (take.clone(), receipt.clone());
+        let (whole, of_whole) = (ask.clone(), receipt.clone());
         merged(asked.collect(), move |given_back| {
             whole.units_given_back(&of_whole, &given_back)
         })
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        if take.is_joint() {
-            let counts = take.counts().iter().enumerate();
+    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
+        if ask.is_joint() {
+            let counts = ask.counts().iter().enumerate();
             let counts = counts.filter(|(_, count)| !count.spec().is_permits());
-            let asked = counts.map(|(at, _)| self.reset(&take.only(at)));
+            let asked = counts.map(|(at, _)| self.reset(&ask.only(at)));
             return merged(asked.collect(), |found| found.contains(&true));
         }
-        let name = self.text_of(only(take));
+        let name = self.text_of(only(ask));
         let (back, hold) = (of_given_back(&name), of_hold(&name));
         let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
             command.arg(self.now());
         });
         let connection = self.connection.clone();
-        let reply = self.ask(take, Change::Own(call), Driver::Dispatcher);
+        let reply = self.ask(ask, Change::Own(call), Driver::Dispatcher);
         StoreFuture::boxed(async move {
             match reply.await? {
                 Value::Int(found) => Ok(found > 0),
@@ -411,14 +411,14 @@ impl Store for RedisStore {
         })
     }
 
-    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
-        let name = of_hold(&self.text_of(only(take)));
+    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
+        let name = of_hold(&self.text_of(only(ask)));
         let call = CallQuestion::new(&HOLD, &[&name], |command| {
             let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             command.arg(time).arg(self.now());
         });
         let connection = self.connection.clone();
-        let reply = self.ask(take, Change::Own(call), Driver::Dispatcher);
+        let reply = self.ask(ask, Change::Own(call), Driver::Dispatcher);
         StoreFuture::boxed(async move {
             let reply: Value = reply.await?;
             let micros = match &reply {

@@ -9,24 +9,24 @@ use super::RedisStore;
 use crate::connection::ReplyFuture;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
-use crate::store::{Store, Take};
+use crate::store::{Ask, Store};
 use crate::unawaited::UnawaitedCall;
 
 /// A take of permits that is not answered. Dropped without an answer, it gives back what it may
 /// have been granted.
 pub(super) struct AskedPermits {
     store: RedisStore,
-    take: Take,
+    ask: Ask,
     holder: Receipt,
     /// Until its future is polled, nobody knows.
     may_be_held: bool,
 }
 
 impl AskedPermits {
-    pub(super) const fn new(store: RedisStore, take: Take, holder: Receipt) -> Self {
+    pub(super) const fn new(store: RedisStore, ask: Ask, holder: Receipt) -> Self {
         Self {
             store,
-            take,
+            ask,
             holder,
             may_be_held: true,
         }
@@ -53,16 +53,16 @@ impl Drop for AskedPermits {
             return;
         }
         // A time-out may have no end. Beyond a lease the server has forgotten the permit.
-        let (deadline, now) = (self.store.deadline(&self.take), Instant::now());
+        let (deadline, now) = (self.store.deadline(&self.ask), Instant::now());
         let bound = deadline.at.saturating_duration_since(now) + deadline.timeout;
-        for (at, count) in self.take.counts().iter().enumerate() {
+        for (at, count) in self.ask.counts().iter().enumerate() {
             let Some(lease) = count.spec().permits().map(|it| it.lease) else {
                 continue;
             };
             let refused_at = now + bound.min(lease) + LATE;
             let (store, count, holder) = (
                 self.store.clone(),
-                self.take.only(at).first_question(1),
+                self.ask.only(at).first_question(1),
                 self.holder.clone(),
             );
             let release = |call| release(store, count, holder, refused_at, lease, call);
@@ -79,7 +79,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// it had none before.
 async fn release(
     store: RedisStore,
-    count: Take,
+    count: Ask,
     holder: Receipt,
     refused_at: Instant,
     lease: Duration,

@@ -6,7 +6,7 @@ use crate::algorithm::spec::Spec;
 use crate::connection::{CallQuestion, Question};
 use crate::decision::{Decision, Receipt};
 use crate::name::{Name, beside, has_tag};
-use crate::store::Take;
+use crate::store::Ask;
 
 /// A question about counts: a take of several is decided over all of them together.
 pub(super) struct CountQuestion {
@@ -24,7 +24,7 @@ pub(super) enum Change {
     /// May each count be charged its cost? The reply is a [`Decision`](crate::decision::Decision).
     Take {
         /// What makes one decision of those about each count; `None` where there is one.
-        whole: Option<Arc<Take>>,
+        whole: Option<Arc<Ask>>,
         /// What the take holds permits by, if some of its counts are of permits.
         holder: Option<Receipt>,
     },
@@ -65,8 +65,8 @@ impl CountQuestion {
     pub(super) fn decision(&self, decisions: SmallVec<[Decision; 1]>) -> Decision {
         match &self.what {
             Change::Take {
-                whole: Some(take), ..
-            } => take.decision_of(decisions.into_vec()),
+                whole: Some(ask), ..
+            } => ask.decision_of(decisions.into_vec()),
             _ => decisions.into_iter().next().expect("one about the count"),
         }
     }

@@ -140,14 +140,14 @@ impl CallKind {
 
     /// The script that such a call runs.
     fn script(self) -> &'static Script {
-        let [take, refund] = match self.algorithm {
+        let [ask, refund] = match self.algorithm {
             Algorithm::SlidingLog => [&TAKE_SLIDING_LOG, &REFUND_SLIDING_LOG],
             Algorithm::SlidingWindow => [&TAKE_SLIDING_WINDOW, &REFUND_SLIDING_WINDOW],
             Algorithm::Gcra => [&TAKE_GCRA, &REFUND_GCRA],
             Algorithm::FixedWindow => [&TAKE_FIXED_WINDOW, &REFUND_FIXED_WINDOW],
         };
         match self.what {
-            CallWhat::Takes => take,
+            CallWhat::Takes => ask,
             CallWhat::Refunds => refund,
             CallWhat::Releases => &RELEASE_PERMITS,
             CallWhat::Renewals => &RENEW_PERMITS,

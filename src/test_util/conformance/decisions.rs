@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use super::{MICROSECOND, SECOND, Subject, allowed, quota};
 use crate::decision::Verdict;
 use crate::key::Key;
-use crate::store::Take;
+use crate::take::Take;
 
 /// Law 1, at its simplest: `max` in a window, and not one more.
 pub(super) async fn never_more_than_max(subject: &Subject<'_>) {

@@ -55,7 +55,8 @@ use crate::decision::Decision;
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::rule::Rule;
-use crate::store::{Store, Take};
+use crate::store::Store;
+use crate::take::Take;
 
 /// Runs these laws, each on a store of its own.
 macro_rules! run {

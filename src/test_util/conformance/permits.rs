@@ -5,7 +5,8 @@ use super::{SECOND, Subject, quota};
 use crate::decision::{Decision, QuotaState, Receipt, Verdict};
 use crate::key::{Everyone, Key};
 use crate::rule::{self, Policy, Rule};
-use crate::store::Take;
+use crate::store::Ask;
+use crate::take::Take;
 
 const HOUR: u32 = 3_600;
 
@@ -17,8 +18,8 @@ fn take(subject: &Subject<'_>, max: u64) -> Take {
     Take::new(Arc::new(rule), Key::from("alice"))
 }
 
-/// The take of the permit, and the part of the receipt that holds it.
-fn permit(take: &Take, decision: &Decision) -> (Take, Receipt) {
+/// What asks for the permit alone, and the part of the receipt that holds it.
+fn permit(take: &Take, decision: &Decision) -> (Ask, Receipt) {
     let receipt = decision.receipt().expect("it was charged");
     let holder = receipt
         .counts()

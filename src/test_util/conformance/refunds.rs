@@ -8,7 +8,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::Receipt;
 use crate::key::Key;
 use crate::rule::Rule;
-use crate::store::Take;
+use crate::take::Take;
 
 /// In any order, whole and in part.
 pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {

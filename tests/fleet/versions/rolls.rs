@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use kit::lock_oracle::overlaps;
 use kit::windows::{Spent, too_fast, too_full};
-use tidegate::store::CountTake;
+use tidegate::store::CountAsk;
 use tokio::task::spawn_blocking;
 
 use super::player::take;
@@ -108,7 +108,7 @@ async fn check_takes(server: &Redis, outputs: &[(Version, String)]) {
         let used = used
             .filter(|left| *left > PLENTY / 2)
             .map(|left| PLENTY - left);
-        let of_hour = |count: &CountTake| charged.get(&(count.name(""), HOUR));
+        let of_hour = |count: &CountAsk| charged.get(&(count.name(""), HOUR));
         let all = take.counts().iter().filter_map(of_hour);
         let all = all.map(|it| it.2.iter().map(|it| it.units).sum::<u64>());
         let (used, all): (Vec<_>, Vec<_>) = (used.collect(), all.collect());

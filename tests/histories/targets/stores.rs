@@ -1,5 +1,7 @@
 //! Anything behind the trait `Store`.
 
+use tidegate::store::Ask;
+
 use super::*;
 use crate::joint::is_of_permits;
 
@@ -55,7 +57,7 @@ impl StoreTarget {
     }
 
     /// The permit of a charge.
-    fn permit(&self, take: &Take, charge: usize) -> (Take, &Receipt) {
+    fn permit(&self, take: &Take, charge: usize) -> (Ask, &Receipt) {
         let last = take.only(take.counts().len() - 1);
         assert!(is_of_permits(&last), "{last:?}");
         let of_counts = self.receipts[charge].counts();

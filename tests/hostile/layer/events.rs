@@ -138,7 +138,7 @@ async fn failures_are_told_on_changes_only() {
     // An outage of a shadow rule.
     let store = Stub::answering(MemoryStore::new(), move |take| {
         let error = || StoreFuture::boxed(async move { Err(refused()) });
-        take.rule().is_shadow().then(error)
+        take.name("").contains("~shadow").then(error)
     });
     ask_for_100_s(limits(limited("a", 9).into_shadow(), store), 200).await;
     let mut lines = log.lines();

@@ -6,6 +6,7 @@ use std::task::Waker;
 use kit::http::send;
 use kit::per_hour as of_one;
 use kit::random;
+use tidegate::store::Ask;
 use tokio::runtime::Handle;
 
 use crate::*;
@@ -50,8 +51,8 @@ fn counted(limits: &Limits) -> RuleSnapshot {
     kit::counters(limits, "a")
 }
 
-fn is_of_shadow(take: &Take) -> bool {
-    take.rule().is_shadow()
+fn is_of_shadow(take: &Ask) -> bool {
+    take.name("").contains("~shadow")
 }
 
 /// What a client sees of a response.

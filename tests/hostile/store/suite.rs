@@ -1,6 +1,7 @@
 //! `test_util::conformance::check` notices stores that make a mistake: each of these makes one, and
 //! is right otherwise.
 
+use tidegate::store::Ask;
 use tidegate::test_util::conformance;
 
 use crate::prelude::*;
@@ -63,7 +64,7 @@ struct Wrong {
     inner: MemoryStore,
     mistake: Mistake,
     clock: ManualClock,
-    seen: Mutex<Vec<Take>>,
+    seen: Mutex<Vec<Ask>>,
     given_back: Mutex<HashMap<Receipt, u64>>,
 }
 
@@ -89,7 +90,7 @@ fn one_more(quota: &Quota) -> Quota {
 
 /// The decision with these states.
 fn rewritten(
-    (take, decision): (&Take, &Decision),
+    (take, decision): (&Ask, &Decision),
     verdict: Verdict,
     state: impl Fn(&QuotaState) -> QuotaState,
 ) -> Decision {
@@ -100,11 +101,23 @@ fn rewritten(
 
 const MICRO: Duration = Duration::from_micros(1);
 
+/// A rule and a key of this name, which count alike.
+fn rule_and_key(ask: &Ask) -> (Arc<Rule>, Key) {
+    let name = ask.name("");
+    let (id, parts) = name.split_once(':').unwrap_or((&name, ""));
+    let path = id.split('~').next().expect("a path");
+    let rule = Rule::new(path, ask.quotas().to_vec()).expect("quotas of a rule");
+    let algorithm = ask.counts()[0].algorithm().expect("no permits");
+    let parts = parts.split(':').filter(|part| !part.is_empty());
+    let key = parts.fold(Key::default(), |key, part| key.with(part));
+    (Arc::new(rule.with_algorithm(algorithm)), key)
+}
+
 impl Wrong {
-    fn decide(&self, take: &Take) -> Decision {
-        let (rule, key) = (take.rule(), take.key());
+    fn decide(&self, take: &Ask) -> Decision {
+        let (rule, key) = &rule_and_key(take);
         self.seen.lock().expect("no panic").push(take.clone());
-        let ask = |take: &Take| {
+        let ask = |take: &Ask| {
             let answer = self.inner.take(take).poll_now().expect("it is memory");
             answer.expect("there is room")
         };
@@ -174,19 +187,22 @@ impl Wrong {
 }
 
 impl Store for Wrong {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+    fn take(&self, take: &Ask) -> StoreFuture<Decision> {
         StoreFuture::ready(Ok(self.decide(take)))
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         let mut given_back = self.given_back.lock().expect("no panic");
         let before = given_back.get(receipt).copied();
         let in_words = receipt.units().min(take.cost());
-        let key = match self.mistake {
-            Mistake::OneKey => Key::from("all"),
-            _ => take.key().clone(),
+        let take = match self.mistake {
+            Mistake::OneKey => {
+                let (rule, _) = rule_and_key(take);
+                let all = Take::new(rule, Key::from("all"));
+                Ask::clone(&all).with_cost(take.cost())
+            }
+            _ => take.clone(),
         };
-        let take = Take::new(Arc::clone(take.rule()), key).with_cost(take.cost());
         match (self.mistake, before) {
             (Mistake::RefundsNothing, _) | (Mistake::RefundsInWordsOnly, Some(_)) => {
                 return StoreFuture::ready(Ok(0));
@@ -217,7 +233,7 @@ impl Store for Wrong {
         StoreFuture::ready(Ok(back))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
         match self.mistake {
             Mistake::ResetsNothing => StoreFuture::ready(Ok(true)),
             Mistake::ResetsEverything => {
@@ -228,7 +244,7 @@ impl Store for Wrong {
                 found
             }
             Mistake::OneKey => {
-                let all = Take::new(Arc::clone(take.rule()), Key::from("all"));
+                let all = Take::new(rule_and_key(take).0, Key::from("all"));
                 self.inner.reset(&all)
             }
             _ => self.inner.reset(take),
@@ -317,11 +333,11 @@ struct Own {
 }
 
 impl Own {
-    fn name_of(&self, take: &Take) -> String {
-        let (rule, name) = (take.rule(), take.name("own:"));
+    fn name_of(&self, take: &Ask) -> String {
+        let ((rule, key), name) = (rule_and_key(take), take.name("own:"));
         match self.mistake {
-            OwnMistake::ForgetsTheRule => take.key().to_string(),
-            OwnMistake::MixesAlgorithms => format!("{} {}", rule.path(), take.key()),
+            OwnMistake::ForgetsTheRule => key.to_string(),
+            OwnMistake::MixesAlgorithms => format!("{} {key}", rule.path()),
             OwnMistake::FreshQuotas => format!("{name} {:?}", rule.quotas()),
             _ => name,
         }
@@ -365,9 +381,9 @@ impl Own {
 }
 
 impl Store for Own {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let (rule, now, name) = (take.rule(), self.now(), self.name_of(take));
-        self.forget(&name, rule);
+    fn take(&self, take: &Ask) -> StoreFuture<Decision> {
+        let ((rule, _), now, name) = (rule_and_key(take), self.now(), self.name_of(take));
+        self.forget(&name, &rule);
         let cost = match self.mistake {
             OwnMistake::NarrowCosts => u64::from(take.cost() as u32),
             _ => take.cost(),
@@ -376,7 +392,7 @@ impl Store for Own {
         StoreFuture::ready(Ok(self.with(&name, decide).with_source(Source::Other)))
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         let (name, now) = (self.name_of(take), self.now());
         let units = match self.mistake {
             OwnMistake::BelievesTheTake => take.cost(),
@@ -387,7 +403,7 @@ impl Store for Own {
         StoreFuture::ready(Ok(self.with(&name, refund)))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
         let name = self.name_of(take);
         let mut counts = self.counts.lock().expect("no panic");
         let found = match counts.get_mut(&name) {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::decision::Receipt;
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Decision, Store, StoreError, Take};
+use tidegate::store::{Ask, StoreErrorKind, StoreFuture};
+use tidegate::{Decision, Store, StoreError};
 use tokio::time::sleep;
 
 use crate::millis;
@@ -103,19 +103,19 @@ impl Distant {
 }
 
 impl Store for Distant {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+    fn take(&self, take: &Ask) -> StoreFuture<Decision> {
         self.shared.asked.fetch_add(1, Ordering::Relaxed);
         let (take, fate) = (take.clone(), *self.shared.takes.lock().expect("no panic"));
         self.send(fate, move |inner| inner.take(&take))
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         let (take, receipt) = (take.clone(), receipt.clone());
         let fate = *self.shared.refunds.lock().expect("no panic");
         self.send(fate, move |inner| inner.refund(&take, &receipt))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
         let take = take.clone();
         self.send(Fate::Answered, move |inner| inner.reset(&take))
     }

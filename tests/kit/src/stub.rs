@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::decision::{Receipt, Source, Verdict};
-use tidegate::store::{Capabilities, Condition, Fleet, ServerId, StoreErrorKind, StoreFuture};
-use tidegate::{Decision, MemoryStore, Store, StoreError, Take};
+use tidegate::store::{Ask, Capabilities, Condition, Fleet, ServerId, StoreErrorKind, StoreFuture};
+use tidegate::{Decision, MemoryStore, Store, StoreError};
 use tokio::time::sleep;
 
-type TakeFn = dyn Fn(&dyn Store, &Take) -> StoreFuture<Decision> + Send + Sync;
-type RefundFn = dyn Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<u64> + Send + Sync;
-type RenewFn = dyn Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<()> + Send + Sync;
-type ResetFn = dyn Fn(&dyn Store, &Take) -> StoreFuture<bool> + Send + Sync;
+type TakeFn = dyn Fn(&dyn Store, &Ask) -> StoreFuture<Decision> + Send + Sync;
+type RefundFn = dyn Fn(&dyn Store, &Ask, &Receipt) -> StoreFuture<u64> + Send + Sync;
+type RenewFn = dyn Fn(&dyn Store, &Ask, &Receipt) -> StoreFuture<()> + Send + Sync;
+type ResetFn = dyn Fn(&dyn Store, &Ask) -> StoreFuture<bool> + Send + Sync;
 type CapabilitiesFn = dyn Fn(&dyn Store) -> Capabilities + Send + Sync;
 type ConditionFn = dyn Fn(&dyn Store) -> Condition + Send + Sync;
 
@@ -30,7 +30,7 @@ pub struct Stub {
     fleet: Option<Arc<dyn Fleet>>,
     name: Option<&'static str>,
     /// `None`: it does not remember its takes.
-    asked: Option<Arc<Mutex<Vec<Take>>>>,
+    asked: Option<Arc<Mutex<Vec<Ask>>>>,
 }
 
 impl Stub {
@@ -59,7 +59,7 @@ impl Stub {
     /// store within.
     pub fn answering(
         inner: impl Store,
-        answer: impl Fn(&Take) -> Option<StoreFuture<Decision>> + Send + Sync + 'static,
+        answer: impl Fn(&Ask) -> Option<StoreFuture<Decision>> + Send + Sync + 'static,
     ) -> Self {
         Self::listening(inner)
             .take_fn(move |inner, take| answer(take).unwrap_or_else(|| inner.take(take)))
@@ -95,15 +95,15 @@ impl Stub {
         struct Lacking(MemoryStore);
 
         impl Store for Lacking {
-            fn take(&self, take: &Take) -> StoreFuture<Decision> {
+            fn take(&self, take: &Ask) -> StoreFuture<Decision> {
                 self.0.take(take)
             }
 
-            fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+            fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
                 self.0.refund(take, receipt)
             }
 
-            fn reset(&self, take: &Take) -> StoreFuture<bool> {
+            fn reset(&self, take: &Ask) -> StoreFuture<bool> {
                 self.0.reset(take)
             }
 
@@ -146,7 +146,7 @@ impl Stub {
 
     pub fn take_fn(
         self,
-        take: impl Fn(&dyn Store, &Take) -> StoreFuture<Decision> + Send + Sync + 'static,
+        take: impl Fn(&dyn Store, &Ask) -> StoreFuture<Decision> + Send + Sync + 'static,
     ) -> Self {
         let take = Arc::new(take);
         Self { take, ..self }
@@ -154,7 +154,7 @@ impl Stub {
 
     pub fn refund_fn(
         self,
-        refund: impl Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<u64> + Send + Sync + 'static,
+        refund: impl Fn(&dyn Store, &Ask, &Receipt) -> StoreFuture<u64> + Send + Sync + 'static,
     ) -> Self {
         let refund = Arc::new(refund);
         Self { refund, ..self }
@@ -162,7 +162,7 @@ impl Stub {
 
     pub fn owe_fn(
         self,
-        owe: impl Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<u64> + Send + Sync + 'static,
+        owe: impl Fn(&dyn Store, &Ask, &Receipt) -> StoreFuture<u64> + Send + Sync + 'static,
     ) -> Self {
         let owe = Arc::new(owe);
         Self { owe, ..self }
@@ -170,7 +170,7 @@ impl Stub {
 
     pub fn renew_fn(
         self,
-        renew: impl Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<()> + Send + Sync + 'static,
+        renew: impl Fn(&dyn Store, &Ask, &Receipt) -> StoreFuture<()> + Send + Sync + 'static,
     ) -> Self {
         let renew = Arc::new(renew);
         Self { renew, ..self }
@@ -178,7 +178,7 @@ impl Stub {
 
     pub fn reset_fn(
         self,
-        reset: impl Fn(&dyn Store, &Take) -> StoreFuture<bool> + Send + Sync + 'static,
+        reset: impl Fn(&dyn Store, &Ask) -> StoreFuture<bool> + Send + Sync + 'static,
     ) -> Self {
         let reset = Arc::new(reset);
         Self { reset, ..self }
@@ -222,13 +222,13 @@ impl Stub {
     /// # Panics
     ///
     /// If it does not remember them.
-    pub fn takes(&self) -> Vec<Take> {
+    pub fn takes(&self) -> Vec<Ask> {
         let asked = self.asked.as_ref().expect("it is recording");
         asked.lock().expect("no panic").clone()
     }
 
     /// How many takes of this kind it was asked.
-    pub fn asked(&self, is_meant: impl Fn(&Take) -> bool) -> usize {
+    pub fn asked(&self, is_meant: impl Fn(&Ask) -> bool) -> usize {
         self.takes().iter().filter(|take| is_meant(take)).count()
     }
 
@@ -246,30 +246,30 @@ impl fmt::Debug for Stub {
 }
 
 impl Store for Stub {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+    fn take(&self, take: &Ask) -> StoreFuture<Decision> {
         if let Some(asked) = &self.asked {
             asked.lock().expect("no panic").push(take.clone());
         }
         (self.take)(&*self.inner, take)
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         (self.refund)(&*self.inner, take, receipt)
     }
 
-    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
+    fn hold(&self, take: &Ask, time: Duration) -> StoreFuture<Duration> {
         self.inner.hold(take, time)
     }
 
-    fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    fn owe(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         (self.owe)(&*self.inner, take, receipt)
     }
 
-    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+    fn renew(&self, take: &Ask, holder: &Receipt) -> StoreFuture<()> {
         (self.renew)(&*self.inner, take, holder)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
         (self.reset)(&*self.inner, take)
     }
 

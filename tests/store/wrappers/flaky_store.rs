@@ -1,5 +1,6 @@
 //! A store that fails in every way that a store may, and counts what it is asked.
 
+use tidegate::store::Ask;
 use tokio::sync::Semaphore;
 
 use crate::prelude::*;
@@ -149,7 +150,7 @@ fn error(kind: StoreErrorKind) -> StoreError {
 }
 
 impl Store for FlakyStore {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+    fn take(&self, take: &Ask) -> StoreFuture<Decision> {
         let is_look = take.only_looks();
         match self.mode() {
             Mode::Memory => self.0.memory.take(take),
@@ -157,7 +158,7 @@ impl Store for FlakyStore {
                 drop(self.question(is_look));
                 StoreFuture::ready(Err(error(kind)))
             }
-            Mode::IsDeadFor(kind) if take.rule().path() == "dead" => {
+            Mode::IsDeadFor(kind) if take.name("").starts_with("dead") => {
                 StoreFuture::boxed(async move { Err(error(kind)) })
             }
             _ => {
@@ -170,7 +171,7 @@ impl Store for FlakyStore {
         }
     }
 
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         let (question, take, receipt) = (self.question(false), take.clone(), receipt.clone());
         StoreFuture::boxed(async move {
             question.comes_through().await?;
@@ -178,7 +179,7 @@ impl Store for FlakyStore {
         })
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
         let (question, take) = (self.question(false), take.clone());
         StoreFuture::boxed(async move {
             question.comes_through().await?;

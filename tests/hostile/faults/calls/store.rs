@@ -1,5 +1,7 @@
 //! The calls of a store, under each algorithm.
 
+use tidegate::store::Ask;
+
 use super::*;
 
 /// Nothing drains while a test runs.
@@ -265,7 +267,7 @@ async fn with_permits(
     call: &str,
     is_held: bool,
     adds: i64,
-    ask: impl Fn(&RedisStore, Take, Receipt) -> Answer<super::Told> + Send + Sync + 'static,
+    ask: impl Fn(&RedisStore, Ask, Receipt) -> Answer<super::Told> + Send + Sync + 'static,
 ) -> Vec<Case> {
     let take = take_of(at_a_time(call), "victim");
     let count = take.only(take.counts().len() - 1);

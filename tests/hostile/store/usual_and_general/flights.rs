@@ -44,7 +44,7 @@ async fn late_takes_among_others() {
         run(&server, "CLIENT PAUSE 200");
         let paused = Instant::now();
         let is_hasty = |at: usize| at.is_multiple_of(3);
-        let ask = |(at, take)| match is_hasty(at) {
+        let ask = |(at, take): (usize, &Take)| match is_hasty(at) {
             true => hasty.take(take),
             false => patient.take(take),
         };

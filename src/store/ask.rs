@@ -6,34 +6,36 @@ use smallvec::SmallVec;
 use crate::algorithm::AlgorithmConfig;
 use crate::algorithm::share::Share;
 use crate::algorithm::spec::Spec;
+use crate::counts::RuleCounts;
 use crate::deadline::Deadline;
-use crate::decision::Receipt;
+use crate::decision::{Decision, Receipt, Source, Verdict};
 use crate::error::StoreError;
-use crate::key::Key;
 use crate::name::Name;
 use crate::quota::Quota;
-use crate::rule::{CountName, Rule};
 
-/// One question to a store: may this key spend this cost under this rule?
+/// What a store is asked by a [take](crate::Take): may all of these counts be charged, each its cost?
+/// Or of a change: what of them is meant, and how much. It knows nothing of rules.
 ///
 /// ```
 /// use std::sync::Arc;
+/// use tidegate::store::Ask;
 /// use tidegate::{Key, Quota, Rule, Take};
 ///
 /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
 /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
-/// assert_eq!((take.cost(), take.key().as_str()), (4, "alice"));
-/// assert_eq!(take.quotas(), [Quota::per_hour(10)]);
+/// let ask: &Ask = &take;
+/// assert_eq!((ask.cost(), ask.name("")), (4, "export:alice".to_owned()));
+/// assert_eq!(ask.quotas(), [Quota::per_hour(10)]);
 /// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Take {
-    /// Under a rule of several subjects, the rule and the keys of all of them.
-    subject: CountName,
-    /// Under a rule of several subjects, those of each. Those without one are not counted.
-    keys: Option<Arc<[Option<Key>]>>,
-    /// What is asked about together: in the order of the rule's counts.
-    counts: SmallVec<[CountTake; 1]>,
+pub struct Ask {
+    /// Those of the rule, whose quotas the answer tells of.
+    of: Arc<RuleCounts>,
+    /// Whether the answers about its counts are made one: of a rule of several.
+    is_joint: bool,
+    /// What is asked about together, in the order of the rule's counts.
+    counts: SmallVec<[CountAsk; 1]>,
     /// Whether no request is denied by it.
     in_shadow: bool,
     /// Whether a fallback may decide.
@@ -53,22 +55,24 @@ pub struct Take {
     failure: Option<Box<StoreError>>,
 }
 
-/// What a take asks about one of its [counts](Take::counts).
+/// What is asked about one of the [counts](Ask::counts).
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tidegate::store::CountTake;
+/// use tidegate::store::CountAsk;
 /// use tidegate::{Key, Quota, Rule, Take};
 ///
 /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
 /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
-/// let count: &CountTake = &take.counts()[0];
+/// let count: &CountAsk = &take.counts()[0];
 /// assert_eq!((count.name(""), count.cost()), ("export:alice".to_owned(), 4));
 /// assert_eq!(count.quotas(), [Quota::per_hour(10)]);
 /// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct CountTake {
+pub struct CountAsk {
+    /// Its place among those of the rule.
+    place: u8,
     name: Name,
     spec: Arc<Spec>,
     cost: u64,
@@ -78,13 +82,17 @@ pub struct CountTake {
     pub(crate) refunds: u32,
 }
 
-impl CountTake {
-    pub(crate) fn new(name: Name, spec: &Arc<Spec>, cost: u64, has_own_cost: bool) -> Self {
+impl CountAsk {
+    /// The count of this name at this place of a rule, for a request of this cost.
+    #[inline]
+    pub(crate) fn new(of: &RuleCounts, place: usize, name: Name, cost: u64) -> Self {
+        let count = &of.counts[place];
         Self {
+            place: u8::try_from(place).expect("a rule has few counts"),
             name,
-            spec: Arc::clone(spec),
-            cost,
-            has_own_cost,
+            spec: Arc::clone(&count.spec),
+            cost: count.cost.unwrap_or(cost),
+            has_own_cost: count.cost.is_some(),
             refunds: 0,
         }
     }
@@ -93,6 +101,11 @@ impl CountTake {
     #[must_use]
     pub const fn cost(&self) -> u64 {
         self.cost
+    }
+
+    /// The places of its quotas among those of the rule.
+    pub(crate) fn places<'a>(&self, of: &'a RuleCounts) -> &'a [usize] {
+        &of.counts[usize::from(self.place)].places
     }
 
     /// How it counts; `None` if it is of [permits](Rule::with_max_concurrent).
@@ -107,7 +120,7 @@ impl CountTake {
         self.spec.quotas()
     }
 
-    /// The name under which a store keeps it, as [`Take::name`].
+    /// The name under which a store keeps it, as [`Ask::name`].
     #[must_use]
     pub fn name(&self, default_prefix: &str) -> String {
         self.name.text("", default_prefix)
@@ -131,23 +144,23 @@ impl CountTake {
     }
 }
 
-impl Take {
+impl Ask {
     /// How long an answer is awaited that no caller waits for. However late this process is, such a
     /// question is sent.
     pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A first question about these counts that no caller waits for yet.
     pub(crate) const fn of(
-        subject: CountName,
-        keys: Option<Arc<[Option<Key>]>>,
-        counts: SmallVec<[CountTake; 1]>,
+        of: Arc<RuleCounts>,
+        is_joint: bool,
+        counts: SmallVec<[CountAsk; 1]>,
         cost: u64,
         in_shadow: bool,
         falls_back: bool,
     ) -> Self {
         Self {
-            subject,
-            keys,
+            of,
+            is_joint,
             counts,
             in_shadow,
             falls_back,
@@ -162,15 +175,20 @@ impl Take {
         }
     }
 
+    /// The path of the rule, for the log.
+    pub(crate) fn path(&self) -> &str {
+        &self.of.path
+    }
+
     /// This take of one of its counts alone.
     #[must_use]
     pub fn only(&self, count: usize) -> Self {
-        let mut take = self.clone();
+        let mut ask = self.clone();
         let mut count = self.counts[count].clone();
         count.has_own_cost = false;
-        (take.keys, take.cost) = (None, count.cost);
-        take.counts = SmallVec::from_buf([count]);
-        take
+        (ask.is_joint, ask.cost) = (false, count.cost);
+        ask.counts = SmallVec::from_buf([count]);
+        ask
     }
 
     /// This take at another cost, in units. At a cost of 0 a request still is a request: it fits
@@ -224,7 +242,7 @@ impl Take {
     /// [`Capabilities::joint`](crate::store::Capabilities::joint), and answers with what
     /// [`decision_of`](Self::decision_of) makes of the decisions about each.
     #[must_use]
-    pub fn counts(&self) -> &[CountTake] {
+    pub fn counts(&self) -> &[CountAsk] {
         &self.counts
     }
 
@@ -237,13 +255,13 @@ impl Take {
     /// A hash of what it asks about.
     #[inline]
     pub(crate) fn hash(&self) -> u64 {
-        let hashes = self.counts.iter().map(CountTake::hash);
+        let hashes = self.counts.iter().map(CountAsk::hash);
         hashes.fold(0, |all: u64, it| all.rotate_left(1) ^ it)
     }
 
     /// The only count. Under a rule of several subjects, of which there may be none, its first one.
     #[inline]
-    pub(crate) fn first(&self) -> Option<&CountTake> {
+    pub(crate) fn first(&self) -> Option<&CountAsk> {
         self.counts.first()
     }
 
@@ -252,7 +270,7 @@ impl Take {
     pub(crate) fn parts<'a>(
         &'a self,
         receipt: &'a Receipt,
-    ) -> impl Iterator<Item = (&'a CountTake, &'a Receipt)> {
+    ) -> impl Iterator<Item = (&'a CountAsk, &'a Receipt)> {
         self.counts.iter().zip(receipt.counts())
     }
 
@@ -261,11 +279,11 @@ impl Take {
     pub(crate) fn given_back(
         &self,
         receipt: &Receipt,
-        mut refund: impl FnMut(&CountTake, &Receipt) -> u64,
+        mut refund: impl FnMut(&CountAsk, &Receipt) -> u64,
     ) -> u64 {
         let given_back = self
             .parts(receipt)
-            .map(|(take, receipt)| refund(take, receipt));
+            .map(|(ask, receipt)| refund(ask, receipt));
         self.units_given_back(receipt, &given_back.collect::<SmallVec<[u64; 1]>>())
     }
 
@@ -282,7 +300,7 @@ impl Take {
 
     /// Its counts that have the cost of the request, with their places: what is used beyond a
     /// reservation is charged in each of them.
-    pub(crate) fn counts_owed(&self) -> impl Iterator<Item = (usize, &CountTake)> {
+    pub(crate) fn counts_owed(&self) -> impl Iterator<Item = (usize, &CountAsk)> {
         let counts = self.counts.iter().enumerate();
         counts.filter(|(_, count)| !count.has_own_cost && count.cost > 0)
     }
@@ -306,12 +324,7 @@ impl Take {
     /// Whether it is under a rule of several subjects.
     #[inline]
     pub(crate) const fn is_joint(&self) -> bool {
-        self.keys.is_some()
-    }
-
-    /// Under a rule of several subjects.
-    pub(crate) fn keys(&self) -> Option<&[Option<Key>]> {
-        self.keys.as_deref()
+        self.is_joint
     }
 
     /// This take, asked again by a caller that was denied and has waited.
@@ -331,29 +344,23 @@ impl Take {
         self.is_repeat
     }
 
-    /// The rule.
-    #[must_use]
-    pub const fn rule(&self) -> &Arc<Rule> {
-        &self.subject.rule
-    }
-
-    /// The key that is counted. Under a [joint](Rule::joint) rule it is made of those of all
-    /// subjects.
-    #[must_use]
-    pub const fn key(&self) -> &Key {
-        &self.subject.key
-    }
-
     /// The cost, in units.
     #[must_use]
     pub const fn cost(&self) -> u64 {
         self.cost
     }
 
+    /// How its count counts, if there is one; `None` if that is of
+    /// [permits](crate::Rule::with_max_concurrent).
+    #[must_use]
+    pub fn algorithm(&self) -> Option<AlgorithmConfig> {
+        self.first()?.algorithm()
+    }
+
     /// The quotas that have to have room and are charged, if there is one count: those of the rule.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
-        self.first().map_or(&[], CountTake::quotas)
+        self.first().map_or(&[], CountAsk::quotas)
     }
 
     /// The name under which a store keeps the count of the rule and key: the prefix, the rule's
@@ -376,10 +383,6 @@ impl Take {
         first.map_or_else(String::new, |it| it.name(default_prefix))
     }
 
-    pub(crate) const fn count_name(&self) -> &CountName {
-        &self.subject
-    }
-
     /// Whether no request is denied by it.
     #[inline]
     pub(crate) const fn in_shadow(&self) -> bool {
@@ -392,18 +395,18 @@ impl Take {
 
     /// This take under a share of each count, which has room for what that costs.
     pub(crate) fn of_share(&self, share: Share) -> Self {
-        self.shared(&|take: &CountTake| take.spec.of_share(share, take.cost))
+        self.shared(&|ask: &CountAsk| ask.spec.of_share(share, ask.cost))
     }
 
     /// This take under a share of each count, whatever it costs.
     pub(crate) fn owed_under(&self, share: Share) -> Self {
-        self.shared(&|take: &CountTake| take.spec.of_share(share, 0))
+        self.shared(&|ask: &CountAsk| ask.spec.of_share(share, 0))
     }
 
-    fn shared(&self, spec: &impl Fn(&CountTake) -> Arc<Spec>) -> Self {
-        let mut take = self.clone();
-        take.counts.iter_mut().for_each(|it| it.spec = spec(it));
-        take
+    fn shared(&self, spec: &impl Fn(&CountAsk) -> Arc<Spec>) -> Self {
+        let mut ask = self.clone();
+        ask.counts.iter_mut().for_each(|it| it.spec = spec(it));
+        ask
     }
 
     /// This take for a caller that waits no longer than this.
@@ -428,7 +431,7 @@ impl Take {
 
     /// A first question about the same counts at this cost, which no caller waits for.
     pub(crate) fn first_question(&self, cost: u64) -> Self {
-        let take = Self {
+        let ask = Self {
             only_looks: false,
             is_reduced: false,
             is_repeat: false,
@@ -438,7 +441,7 @@ impl Take {
             failure: None,
             ..self.clone()
         };
-        take.with_cost(cost)
+        ask.with_cost(cost)
     }
 
     /// This take for a refund of so many units, for which nobody waits.
@@ -456,19 +459,74 @@ impl Take {
         self.is_unawaited
     }
 
-    pub(crate) fn into_rule(self) -> Arc<Rule> {
-        self.subject.rule
-    }
-
-    pub(crate) fn into_key(self) -> Key {
-        self.subject.key
-    }
-
     /// This take with what the caller of another one said of it.
     pub(crate) fn copy_caller(mut self, other: &Self) -> Self {
         (self.is_repeat, self.is_patient) = (other.is_repeat, other.is_patient);
         (self.is_unawaited, self.deadline) = (other.is_unawaited, other.deadline);
         self.failure.clone_from(&other.failure);
         self
+    }
+
+    /// The decision about this take: `decisions` has one about each of its
+    /// [counts](Self::counts), all charged, or none. It is allowed if each of them is, and says when
+    /// the last of those that deny has room again.
+    ///
+    /// # Panics
+    ///
+    /// If there is not one decision about each count.
+    #[must_use]
+    pub fn decision_of(&self, decisions: Vec<Decision>) -> Decision {
+        if !self.is_joint {
+            let [decision] = <[_; 1]>::try_from(decisions).expect("one decision");
+            return decision;
+        }
+        assert_eq!(decisions.len(), self.counts.len(), "one about each count");
+        let mut states = self.of.untouched.to_vec();
+        let (mut verdict, mut source) = (Verdict::Allowed, Source::Local);
+        for (count, decision) in self.counts.iter().zip(&decisions) {
+            verdict = strictest(verdict, decision.verdict());
+            source = decision.source();
+            for (place, state) in count.places(&self.of).iter().zip(decision.quotas()) {
+                states[*place] = *state;
+            }
+        }
+        let receipt = match verdict {
+            Verdict::Allowed => self.receipt(&decisions),
+            _ => None,
+        };
+        Decision::of_states(verdict, source, states.into()).with_receipt(receipt)
+    }
+
+    /// One receipt of all counts. What was charged in counts with a cost of their own is no part of
+    /// its units.
+    fn receipt(&self, decisions: &[Decision]) -> Option<Receipt> {
+        let first = decisions.iter().find_map(Decision::receipt)?;
+        let receipts = decisions.iter().map(Decision::receipt_or_none).collect();
+        let first = Receipt::new(first.stamp(), first.serial(), self.cost);
+        Some(first.of_counts(receipts))
+    }
+}
+
+/// What is decided about a take, of what is decided about two of its counts.
+fn strictest(one: Verdict, other: Verdict) -> Verdict {
+    match (one, other) {
+        (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
+        (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
+        (Verdict::Denied { retry_after: one }, Verdict::Denied { retry_after: other }) => {
+            let retry_after = one.max(other);
+            Verdict::Denied { retry_after }
+        }
+        // A count with room for what another one denies has nothing to wait for.
+        (busy @ Verdict::Busy { .. }, Verdict::Denied { retry_after })
+        | (Verdict::Denied { retry_after }, busy @ Verdict::Busy { .. })
+            if retry_after.is_zero() =>
+        {
+            busy
+        }
+        (denied @ Verdict::Denied { .. }, Verdict::Busy { .. })
+        | (Verdict::Busy { .. }, denied @ Verdict::Denied { .. }) => denied,
+        (busy @ Verdict::Busy { .. }, Verdict::Busy { .. }) => busy,
+        // A rule that holds has one count.
+        (hold @ Verdict::OnHold { .. }, _) | (_, hold @ Verdict::OnHold { .. }) => hold,
     }
 }

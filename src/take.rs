@@ -1,15 +1,46 @@
-//! Takes of rules: which counts a request asks for under its rule, and what is decided about the
-//! request when each of them is.
+//! Takes: which counts a request asks for under its rule, and what their states say about it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::algorithm::spec::Windows;
-use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
+use crate::decision::{Decision, QuotaState};
 use crate::key::Key;
-use crate::rule::{CountName, OnError, Rule, RuleError, SubjectCount};
-use crate::store::{CountTake, Take};
+use crate::rule::{CountName, OnError, Rule, RuleError};
+use crate::store::{Ask, CountAsk};
+
+/// One question to a store: may this key spend this cost under this rule? What a
+/// [`Store`](crate::Store) is [asked](Ask), with the rule and the key.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::{Key, Quota, Rule, Take};
+///
+/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+/// let take = Take::new(rule, Key::from("alice")).with_cost(4);
+/// assert_eq!((take.cost(), take.key().as_str()), (4, "alice"));
+/// assert_eq!(take.quotas(), [Quota::per_hour(10)]);
+/// # Ok::<(), tidegate::rule::RuleError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Take {
+    /// Under a rule of several subjects, the rule and the keys of all of them.
+    subject: CountName,
+    /// Under a rule of several subjects, those of each. Those without one are not counted.
+    keys: Option<Arc<[Option<Key>]>>,
+    pub(crate) ask: Ask,
+}
+
+impl Deref for Take {
+    type Target = Ask;
+
+    #[inline]
+    fn deref(&self) -> &Ask {
+        &self.ask
+    }
+}
 
 impl Take {
     /// A take at the rule's cost. Under a [joint](Rule::joint) rule each subject has this key.
@@ -31,11 +62,10 @@ impl Take {
     #[inline]
     pub(crate) fn of_key(rule: Arc<Rule>, key: Key, cost: u64) -> Self {
         let subject = CountName::new(rule, key);
-        let rule = &subject.rule;
-        let SubjectCount { names, spec, .. } = &rule.counts()[0];
-        let name = names.of(&subject.key, subject.key_hash);
-        let count = CountTake::new(name, spec, cost, false);
-        of(subject, None, SmallVec::from_buf([count]), cost)
+        let of = subject.rule.counts();
+        let name = of.counts[0].names.of(&subject.key, subject.key_hash);
+        let count = CountAsk::new(of, 0, name, cost);
+        Self::of(subject, None, SmallVec::from_buf([count]), cost)
     }
 
     /// A take under a [joint](Rule::joint) rule, at the rule's cost, with the key of each subject
@@ -83,15 +113,81 @@ impl Take {
     pub(crate) fn joint(rule: Arc<Rule>, keys: Box<[Option<Key>]>) -> Self {
         let cost = rule.cost();
         let subject = CountName::new(rule, Key::of_subjects(&keys));
-        let rule = &subject.rule;
-        let counts = rule.counts().iter().filter_map(|count| {
+        let of = subject.rule.counts();
+        let counts = of.counts.iter().enumerate().filter_map(|(place, count)| {
             let key = keys.get(count.subject)?.as_ref()?;
             let name = count.names.of(key, key.hash_in_names());
-            let (of_count, has_own) = (count.cost.unwrap_or(cost), count.cost.is_some());
-            Some(CountTake::new(name, &count.spec, of_count, has_own))
+            Some(CountAsk::new(of, place, name, cost))
         });
         let counts = counts.collect();
-        of(subject, Some(keys.into()), counts, cost)
+        Self::of(subject, Some(keys.into()), counts, cost)
+    }
+
+    /// A first question under the rule of this subject, about these counts.
+    fn of(
+        subject: CountName,
+        keys: Option<Arc<[Option<Key>]>>,
+        counts: SmallVec<[CountAsk; 1]>,
+        cost: u64,
+    ) -> Self {
+        let rule = &subject.rule;
+        let falls_back = matches!(rule.on_error(), None | Some(OnError::Fallback));
+        let (of, is_joint) = (Arc::clone(rule.counts()), keys.is_some());
+        let ask = Ask::of(of, is_joint, counts, cost, rule.is_shadow(), falls_back);
+        Self { subject, keys, ask }
+    }
+
+    /// The rule.
+    #[must_use]
+    pub const fn rule(&self) -> &Arc<Rule> {
+        &self.subject.rule
+    }
+
+    /// The key that is counted. Under a [joint](Rule::joint) rule it is made of those of all
+    /// subjects.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.subject.key
+    }
+
+    /// Under a rule of several subjects.
+    pub(crate) fn keys(&self) -> Option<&[Option<Key>]> {
+        self.keys.as_deref()
+    }
+
+    pub(crate) const fn count_name(&self) -> &CountName {
+        &self.subject
+    }
+
+    pub(crate) fn into_rule(self) -> Arc<Rule> {
+        self.subject.rule
+    }
+
+    pub(crate) fn into_key(self) -> Key {
+        self.subject.key
+    }
+
+    /// This take at [another cost](Ask::with_cost).
+    #[must_use]
+    pub fn with_cost(self, cost: u64) -> Self {
+        self.asking(|ask| ask.with_cost(cost))
+    }
+
+    /// This take, which [only looks](Ask::looking).
+    #[must_use]
+    pub fn looking(self) -> Self {
+        self.asking(Ask::looking)
+    }
+
+    /// This take, [asked again](Ask::repeat) by a caller that was denied and has waited.
+    #[must_use]
+    pub fn repeat(self) -> Self {
+        self.asking(Ask::repeat)
+    }
+
+    fn asking(self, change: impl FnOnce(Ask) -> Ask) -> Self {
+        let ask = change(self.ask);
+        Self { ask, ..self }
     }
 
     /// This take at the cost that the rule lets it [reserve](Rule::with_reserve_max).
@@ -103,69 +199,17 @@ impl Take {
         let windows = self.counts_owed().filter_map(|(_, it)| it.spec().windows());
         let limits = windows.flat_map(Windows::limits);
         let cost = limits.fold(self.cost(), u64::min);
-        self.is_reduced = cost < self.cost();
+        self.ask.is_reduced = cost < self.cost();
         self.with_cost(cost)
-    }
-
-    /// The decision about this take: `decisions` has one about each of its
-    /// [counts](Self::counts), all charged, or none. It is allowed if each of them is, and says when
-    /// the last of those that deny has room again.
-    ///
-    /// # Panics
-    ///
-    /// If there is not one decision about each count.
-    #[must_use]
-    pub fn decision_of(&self, decisions: Vec<Decision>) -> Decision {
-        if !self.is_joint() {
-            let [decision] = <[_; 1]>::try_from(decisions).expect("one decision");
-            return decision;
-        }
-        assert_eq!(decisions.len(), self.counts().len(), "one about each count");
-        let algorithm = self.rule().algorithm().algorithm();
-        // What is not counted limits nothing, and nobody is told of it.
-        let full = |quota| QuotaState::from_micros(algorithm.limit(quota), 0).hidden();
-        let mut states: Vec<_> = self.rule().quotas().iter().map(full).collect();
-        let (mut verdict, mut source) = (Verdict::Allowed, Source::Local);
-        for (kind, decision) in self.kinds().zip(&decisions) {
-            verdict = strictest(verdict, decision.verdict());
-            source = decision.source();
-            for (place, state) in kind.places.iter().zip(decision.quotas()) {
-                states[*place] = *state;
-            }
-        }
-        let receipt = match verdict {
-            Verdict::Allowed => self.receipt(&decisions),
-            _ => None,
-        };
-        Decision::of_states(verdict, source, states.into()).with_receipt(receipt)
-    }
-
-    /// One receipt of all counts. What was charged in counts with a cost of their own is no part of
-    /// its units.
-    fn receipt(&self, decisions: &[Decision]) -> Option<Receipt> {
-        let first = decisions.iter().find_map(Decision::receipt)?;
-        let receipts = decisions.iter().map(Decision::receipt_or_none).collect();
-        let first = Receipt::new(first.stamp(), first.serial(), self.cost());
-        Some(first.of_counts(receipts))
-    }
-
-    /// Of each count what the rule says of it.
-    fn kinds(&self) -> impl Iterator<Item = &SubjectCount> {
-        let is_counted = |count: &&SubjectCount| match self.keys() {
-            None => true,
-            Some(keys) => matches!(keys.get(count.subject), Some(Some(_))),
-        };
-        self.rule().counts().iter().filter(is_counted)
     }
 
     /// Of each count, the states of its quotas in a decision.
     pub(crate) fn states<'a>(
         &'a self,
         decision: &'a Decision,
-    ) -> impl Iterator<Item = (&'a CountTake, impl Iterator<Item = &'a QuotaState>)> {
-        let counts = self.counts().iter().zip(self.kinds());
-        counts.map(|(count, kind)| {
-            let places = kind.places.iter();
+    ) -> impl Iterator<Item = (&'a CountAsk, impl Iterator<Item = &'a QuotaState>)> {
+        self.counts().iter().map(|count| {
+            let places = count.places(self.rule().counts()).iter();
             (count, places.filter_map(|at| decision.quotas().get(*at)))
         })
     }
@@ -184,8 +228,10 @@ impl Take {
     /// Whether clients are told of the quota at this place of the rule: it is not hidden, and
     /// counts this take.
     pub(crate) fn is_told(&self, quota: usize) -> bool {
-        let counts = |kind: &SubjectCount| kind.places.contains(&quota);
-        !self.rule().policies()[quota].is_hidden() && self.kinds().any(counts)
+        let of = self.rule().counts();
+        let mut counts = self.counts().iter();
+        let is_counted = counts.any(|count| count.places(of).contains(&quota));
+        is_counted && !self.rule().policies()[quota].is_hidden()
     }
 
     /// This take without the subjects at these places: the others decide. `None` if no other is
@@ -208,7 +254,7 @@ impl Take {
         if other.only_looks() {
             self = self.looking();
         }
-        self.copy_caller(other)
+        self.asking(|ask| ask.copy_caller(other))
     }
 
     /// This take under another rule: each of its subjects has the key that the subject of
@@ -231,7 +277,7 @@ impl Take {
         } else {
             // The rule does not count this request.
             let subject = CountName::new(rule, self.key().clone());
-            of(subject, Some(Arc::default()), SmallVec::new(), self.cost())
+            Self::of(subject, Some(Arc::default()), SmallVec::new(), self.cost())
         };
         take.like(self)
     }
@@ -247,47 +293,14 @@ impl Take {
         subjects
             .enumerate()
             .filter_map(move |(place, (subject, key))| {
-                let counts = rule.counts().iter().filter(|count| count.subject == place);
+                let counts = rule
+                    .counts()
+                    .counts
+                    .iter()
+                    .filter(|count| count.subject == place);
                 let known = counts.filter_map(|count| known(&count.places)).max()?;
                 let key = key.as_ref()?.of_subject(subject.name());
                 Some((CountName::new(Arc::clone(rule), key), known))
             })
-    }
-}
-
-/// A first question under the rule of this subject, about these counts.
-fn of(
-    subject: CountName,
-    keys: Option<Arc<[Option<Key>]>>,
-    counts: SmallVec<[CountTake; 1]>,
-    cost: u64,
-) -> Take {
-    let rule = &subject.rule;
-    let in_shadow = rule.is_shadow();
-    let falls_back = matches!(rule.on_error(), None | Some(OnError::Fallback));
-    Take::of(subject, keys, counts, cost, in_shadow, falls_back)
-}
-
-/// What is decided about a take, of what is decided about two of its counts.
-fn strictest(one: Verdict, other: Verdict) -> Verdict {
-    match (one, other) {
-        (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
-        (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
-        (Verdict::Denied { retry_after: one }, Verdict::Denied { retry_after: other }) => {
-            let retry_after = one.max(other);
-            Verdict::Denied { retry_after }
-        }
-        // A count with room for what another one denies has nothing to wait for.
-        (busy @ Verdict::Busy { .. }, Verdict::Denied { retry_after })
-        | (Verdict::Denied { retry_after }, busy @ Verdict::Busy { .. })
-            if retry_after.is_zero() =>
-        {
-            busy
-        }
-        (denied @ Verdict::Denied { .. }, Verdict::Busy { .. })
-        | (Verdict::Busy { .. }, denied @ Verdict::Denied { .. }) => denied,
-        (busy @ Verdict::Busy { .. }, Verdict::Busy { .. }) => busy,
-        // A rule that holds has one count.
-        (hold @ Verdict::OnHold { .. }, _) | (_, hold @ Verdict::OnHold { .. }) => hold,
     }
 }
