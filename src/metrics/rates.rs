@@ -295,8 +295,8 @@ mod tests {
     #[test]
     fn the_page_shows_each_number() {
         let (series_js, now_js) = (
-            include_str!("assets/series.js"),
-            include_str!("assets/now.js"),
+            include_str!("../page/assets/series.js"),
+            include_str!("../page/assets/now.js"),
         );
         let is_series = |name: &str| series_js.contains(&format!("[\"{name}\", "));
         assert!(series().all(is_series));
