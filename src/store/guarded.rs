@@ -11,7 +11,7 @@ use super::{Store, StoreFuture, Take};
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::in_flight_counter::{InFlightCounter, Permit};
+use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
 
 /// A store and what guards it, from outside in. A question needs one future for all of it.
@@ -160,15 +160,15 @@ impl<S: Store> Guarded<S> {
         }
         let call = self.breaker.as_ref().map(|breaker| breaker.admit(take));
         let admitted = call.transpose().and_then(|call| {
-            let permit = self.in_flight.as_ref().map(|it| it.permit(take, kind));
-            Ok((call, permit.transpose()?.flatten()))
+            let place = self.in_flight.as_ref().map(|it| it.place(take, kind));
+            Ok((call, place.transpose()?.flatten()))
         });
-        let (call, permit) = match admitted {
+        let (call, place) = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => return StoreFuture::ready(after(take, Err(refusal))),
         };
         let answered = move |take: &Take, answer: Result<T, StoreError>| {
-            drop(permit);
+            drop(place);
             if let Some(call) = call {
                 call.answered(take, kind, &answer);
             }
@@ -239,7 +239,7 @@ impl QuestionLimit {
 
     /// Questions of callers that wait need none, nor do those of shadow rules and refunds for which
     /// nobody waits: no request may be refused because of them, and the layer bounds their number.
-    fn permit(&self, take: &Take, kind: QuestionKind) -> Result<Option<Permit>, StoreError> {
+    fn place(&self, take: &Take, kind: QuestionKind) -> Result<Option<InFlight>, StoreError> {
         let is_free = match kind {
             QuestionKind::Take => take.is_repeat() || take.rule().is_shadow(),
             QuestionKind::Change => take.is_unawaited(),
@@ -247,7 +247,7 @@ impl QuestionLimit {
         if is_free {
             return Ok(None);
         }
-        let permit = match kind {
+        let place = match kind {
             // Callers that ask again leave a quarter of the bound to those that do not.
             QuestionKind::Take if take.is_patient => {
                 self.takes.try_acquire(self.max - self.max / 4)
@@ -259,6 +259,6 @@ impl QuestionLimit {
                 self.changes.try_acquire_many(counts, MAX_CHANGES)
             }
         };
-        permit.map(Some).ok_or_else(|| self.overloaded.clone())
+        place.map(Some).ok_or_else(|| self.overloaded.clone())
     }
 }

@@ -7,8 +7,8 @@ use http::Extensions;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
-use super::wait_queue::{ASK_EVERY, Lacking, Left, Place, WaitQueues};
-use crate::in_flight_counter::{InFlightCounter, Permit};
+use super::wait_queue::{ASK_EVERY, Lacking, Left, WaitPlace, WaitQueues};
+use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
 use crate::rule::Rule;
 
@@ -56,8 +56,8 @@ pub(crate) struct Waiter {
     /// Whether the store was overloaded when it asked last, and its slot to ask again.
     pub(crate) was_overloaded: bool,
     slot: Option<OwnedSemaphorePermit>,
-    place: Place,
-    _permit: Permit,
+    place: WaitPlace,
+    _counted: InFlight,
 }
 
 impl WaitLimits {
@@ -83,7 +83,7 @@ impl WaitLimits {
         bounded_by: impl Iterator<Item = u64>,
         since: Instant,
     ) -> Option<Box<Waiter>> {
-        let permit = self.waiting.try_acquire(self.max)?;
+        let counted = self.waiting.try_acquire(self.max)?;
         let place = queues.enter(bounded_by, (self.max / 4).max(1))?;
         Some(Box::new(Waiter {
             since,
@@ -93,7 +93,7 @@ impl WaitLimits {
             was_overloaded: false,
             slot: None,
             place,
-            _permit: permit,
+            _counted: counted,
         }))
     }
 }
