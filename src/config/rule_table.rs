@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::config_error::{ConfigError, shorten_value};
 use super::key_names::{client_ip, named_key};
 use super::load::exemptions;
-use super::subjects::{Entry, Subjects, checked_cost};
+use super::subjects::{QuotaEntry, Subjects, checked_cost};
 use super::table::Value;
 use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::key::ClientIp;
@@ -27,7 +27,7 @@ const KEYS: &str = "enabled key client-ip exempt cost on-error refund-on settles
 /// The message for a key of earlier versions, in place of one that the key is unknown.
 const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
      busy a key: see capacity.md";
-/// The keys of a rule's table that say what holds for permits.
+/// The keys of a rule's table that are about permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
 /// The keys that are about what is charged in quotas, and those that are about the cost of a request.
 const CHARGE_KEYS: &str = "cost refund-on settles cost-above-max owe-at-most algorithm sub-windows";
@@ -299,11 +299,11 @@ fn entries<'a>(
     algorithm: Algorithm,
     keys: &[&str],
     client_ip: Option<&ClientIp>,
-) -> Result<Vec<Entry<'a>>, ConfigError> {
+) -> Result<Vec<QuotaEntry<'a>>, ConfigError> {
     let describes_one = table.get_any(QUOTA_KEYS).is_some();
     let permits = table.read(MAX_CONCURRENT, max_concurrent)?;
     let mut entries = match (table.get("quotas"), describes_one) {
-        (None, true) => vec![Entry::of_table(table, quota(table, algorithm)?)],
+        (None, true) => vec![QuotaEntry::of_table(table, quota(table, algorithm)?)],
         (Some(list), false) => {
             let expected = "a list of quotas: { max-count = 5, window = \"1m\" }";
             let items = list.list().ok_or_else(|| list.not(expected))?;
@@ -313,7 +313,7 @@ fn entries<'a>(
             let known = [&[QUOTA_KEYS, MAX_CONCURRENT], keys].concat();
             let entries = items.map(|item| {
                 item.only("a quota: { max-count = 5, window = \"1m\" }", &known)?;
-                Entry::read(item, algorithm, client_ip)
+                QuotaEntry::read(item, algorithm, client_ip)
             });
             entries.collect::<Result<_, _>>()?
         }
@@ -327,7 +327,7 @@ fn entries<'a>(
             return Err(list.mistake(message));
         }
     };
-    entries.extend(permits.map(|policy| Entry::of_table(table, policy)));
+    entries.extend(permits.map(|policy| QuotaEntry::of_table(table, policy)));
     Ok(entries)
 }
 

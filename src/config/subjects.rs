@@ -12,7 +12,7 @@ use crate::quota::Quota;
 use crate::rule::{Policy, Rule, RuleError, Subject};
 
 /// A quota of a file, and what the file says of its subject.
-pub(super) struct Entry<'a> {
+pub(super) struct QuotaEntry<'a> {
     table: Value<'a>,
     pub(super) policy: Policy,
     key: Option<NamedKey>,
@@ -22,7 +22,7 @@ pub(super) struct Entry<'a> {
     is_of_table: bool,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> QuotaEntry<'a> {
     /// The one quota of a table, or its max of requests at a time.
     pub(super) fn of_table(table: &Value<'a>, policy: impl Into<Policy>) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl KnownSubject {
     }
 
     /// Names it as `subject` of an entry does.
-    fn set_name(&mut self, name: &str, entry: &Entry<'_>) -> Result<(), ConfigError> {
+    fn set_name(&mut self, name: &str, entry: &QuotaEntry<'_>) -> Result<(), ConfigError> {
         let shown = shorten_value(name);
         let message = match &self.name {
             Some(other) => {
@@ -163,7 +163,7 @@ impl Subjects {
     /// The subjects of a rule's quotas, and for each quota the place of its own. `own_key` is the
     /// text of the rule's key.
     pub(super) fn of_rule(
-        entries: &[Entry<'_>],
+        entries: &[QuotaEntry<'_>],
         own_key: Option<&str>,
     ) -> Result<(Self, Vec<usize>), ConfigError> {
         let mut subjects = Self {
@@ -172,8 +172,9 @@ impl Subjects {
         };
         let mut places = vec![0; entries.len()];
         // An entry that says a name alone means one of the keys of the others, or the rule's own.
-        let says_a_name_alone = |entry: &Entry<'_>| entry.key.is_none() && entry.subject.is_some();
-        let depends = |entry: &Entry<'_>| says_a_name_alone(entry) || entry.is_of_table;
+        let says_a_name_alone =
+            |entry: &QuotaEntry<'_>| entry.key.is_none() && entry.subject.is_some();
+        let depends = |entry: &QuotaEntry<'_>| says_a_name_alone(entry) || entry.is_of_table;
         for is_dependent in [false, true] {
             for (entry, place) in entries.iter().zip(&mut places) {
                 if depends(entry) == is_dependent {
@@ -214,7 +215,7 @@ impl Subjects {
     }
 
     /// The place of the subject of a rule's quota.
-    fn add(&mut self, entry: &Entry<'_>, own_key: Option<&str>) -> Result<usize, ConfigError> {
+    fn add(&mut self, entry: &QuotaEntry<'_>, own_key: Option<&str>) -> Result<usize, ConfigError> {
         let key = entry.key().or(own_key);
         let named = entry.subject.filter(|_| entry.key.is_none());
         let named = named.and_then(|name| self.of_name(name));
@@ -305,7 +306,7 @@ impl Subjects {
     }
 
     /// A quota of a plan, with the place of its subject among those of the rule.
-    pub(super) fn resolve(&self, entry: Entry<'_>) -> Result<(usize, Policy), ConfigError> {
+    pub(super) fn resolve(&self, entry: QuotaEntry<'_>) -> Result<(usize, Policy), ConfigError> {
         let place = self.place_of(&entry)?;
         if entry.policy.cost().is_some() && !self.is_joint {
             let message = "no quota of the rule has a cost of its own, expected one there, too";
@@ -318,7 +319,7 @@ impl Subjects {
         Ok((place, policy))
     }
 
-    fn place_of(&self, entry: &Entry<'_>) -> Result<usize, ConfigError> {
+    fn place_of(&self, entry: &QuotaEntry<'_>) -> Result<usize, ConfigError> {
         let known = &self.known;
         let unknown = |field: &str, what: &str| {
             let names = known

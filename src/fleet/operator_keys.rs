@@ -40,7 +40,7 @@ struct OperatorEntry {
     end: Instant,
 }
 
-/// What holds for the key of each subject of a take, or for its only key.
+/// What operators say of the key of each subject of a take, or of its only key.
 type Said = SmallVec<[Option<(OperatorKind, Duration)>; 8]>;
 
 impl OperatorKeys {
@@ -117,7 +117,7 @@ impl OperatorKeys {
         list.collect()
     }
 
-    /// Finds what holds for each key of a take. A shadow rule denies nothing.
+    /// Finds what operators say of each key of a take. A shadow rule denies nothing.
     fn said(&self, take: &Take) -> Said {
         let (rule, entries) = (take.rule(), self.entries.load());
         let applies = |kind| match kind {

@@ -4,7 +4,7 @@ use crate::store::{Charge, LatePermit, Permit};
 
 /// The answer to a [check](crate::Limits::check) that may go on.
 ///
-/// Under a rule that says how many may run [at a time](crate::Rule::with_max_concurrent) it holds
+/// Under a rule that says how many may run [at a time](crate::Rule::with_max_concurrent) it has
 /// the permit, so it has to have a name that lives as long as the work takes:
 ///
 /// ```

@@ -38,10 +38,10 @@ use crate::waiting::{Asked, Wait, Waiter};
 #[derive(Clone)]
 pub(crate) enum Outcome {
     /// Nothing limits it. With what a shadow rule may have charged, if the response decides whether
-    /// that is given back, and may hold.
-    Pass(Arc<Rule>, Option<Arc<LateCharge>>, Permits),
-    /// With the instant since when it has waited, if it has waited, and what it holds.
-    Allowed(Charge, Option<Instant>, Permits),
+    /// that is given back, and the permits that it may have.
+    Pass(Arc<Rule>, Option<Arc<LateCharge>>, RequestPermits),
+    /// With the instant since when it has waited, if it has waited, and its permits.
+    Allowed(Charge, Option<Instant>, RequestPermits),
     Denied(Take, Decision),
     /// It is admitted without a decision.
     Proceed(Arc<Rule>, Cause),
@@ -49,15 +49,15 @@ pub(crate) enum Outcome {
     Failed(Arc<Rule>, Cause),
 }
 
-/// What a request holds until its response has ended: its own permit, and that of a shadow rule.
+/// The permits of a request until its response has ended: its own, and that of a shadow rule.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Permits {
+pub(crate) struct RequestPermits {
     pub(super) own: Option<Permit>,
     pub(super) in_shadow: Option<LatePermit>,
 }
 
-impl Permits {
-    /// `None` if nothing is held.
+impl RequestPermits {
+    /// `None` if there are none.
     pub(super) fn boxed(self) -> Option<Box<Self>> {
         (self.own.is_some() || self.in_shadow.is_some()).then(|| Box::new(self))
     }
@@ -130,7 +130,7 @@ impl Deciding {
                     match gate.rule() {
                         None => {
                             let rule = waiting.take.into_rule();
-                            return Ok(Outcome::Pass(rule, None, Permits::default()));
+                            return Ok(Outcome::Pass(rule, None, RequestPermits::default()));
                         }
                         Some(rule) => gate.decide_again(anew(rule)?, waiting),
                     }
@@ -173,9 +173,9 @@ impl Gate {
             let charge = charge.then(|| LateCharge::new(&self.refunds));
             let permit = rule.has_permits().then(LatePermit::default);
             ask_in_shadow(self, take, charge.clone(), permit.clone());
-            let permits = Permits {
+            let permits = RequestPermits {
                 in_shadow: permit,
-                ..Permits::default()
+                ..RequestPermits::default()
             };
             return Deciding::Done(Outcome::Pass(rule, charge, permits));
         }
@@ -191,7 +191,11 @@ impl Gate {
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {
         self.counters.numbers.let_through.add(1);
-        Deciding::Done(Outcome::Pass(take.into_rule(), None, Permits::default()))
+        Deciding::Done(Outcome::Pass(
+            take.into_rule(),
+            None,
+            RequestPermits::default(),
+        ))
     }
 
     /// Asks the store, once.
@@ -276,9 +280,9 @@ impl Gate {
         if decision.is_allowed() {
             let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
             take.set_failure(None);
-            let permits = Permits {
+            let permits = RequestPermits {
                 own: self.refunds.hold(&store, &take, &decision, &counters),
-                ..Permits::default()
+                ..RequestPermits::default()
             };
             let refunds = self.refunds.clone();
             let charge = Charge::decided(store, take, decision, Some(counters), refunds);

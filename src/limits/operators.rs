@@ -38,7 +38,7 @@ impl Limits {
     ///
     /// With a store on Redis this process takes part in the [fleet](Self::join_fleet) from now on,
     /// as each process has to that shall obey. Without Redis it is about this process. While Redis
-    /// is gone, what is known holds until its end, and nothing can be added.
+    /// is gone, what is known stays until its end, and nothing can be added.
     ///
     /// ```
     /// use std::time::Duration;

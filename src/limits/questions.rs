@@ -58,7 +58,7 @@ impl Limits {
     /// Limits a function by the rule of a path: any asynchronous code, as a layer limits a handler.
     /// Where it is denied, or where there is no decision, the result is a refusal: see [`Call`].
     ///
-    /// It decides as a [check](Self::check) does, and holds its permit as long as the function
+    /// It decides as a [check](Self::check) does, and keeps its permit as long as the function
     /// runs. A path without a rule runs the function.
     ///
     /// ```

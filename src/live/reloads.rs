@@ -16,7 +16,7 @@ pub(crate) struct Reloads {
 
 #[derive(Debug, Default)]
 struct ReloadState {
-    attempts: Attempts,
+    attempts: ReloadAttempts,
     /// The number of the newest watcher: none before it may change anything.
     watcher: u64,
     /// The number of readings that were begun by calls or applied by a watcher.
@@ -157,7 +157,7 @@ impl ReloadState {
     }
 }
 
-impl Attempts {
+impl ReloadAttempts {
     /// Notes a failure. One that lasts keeps the time of its beginning.
     fn fail(&mut self, file: &Path, message: &str) {
         let is_same = |failure: &Failure| failure.message == message;
@@ -248,7 +248,7 @@ pub struct ReloadStatus {
 
 /// What became of the attempts to reload.
 #[derive(Debug, Default)]
-struct Attempts {
+struct ReloadAttempts {
     reloads: u64,
     failures: u64,
     failure: Option<Failure>,

@@ -24,7 +24,7 @@ pub(crate) struct RuleCounters {
     shadow_quota_denials: QuotaDenials,
     near_limit_ratio: NearLimit,
     /// Requests of a path without a rule.
-    pub(crate) unmatched: Counter,
+    pub(crate) unmatched: AtomicCounter,
     pub(crate) open: OpenCharges,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
@@ -152,9 +152,9 @@ impl RuleCounters {
 
 /// A number that many threads add to. Its readers see every addition, in no particular order.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct AtomicCounter(AtomicU64);
 
-impl Counter {
+impl AtomicCounter {
     #[inline]
     pub(crate) fn add(&self, number: u64) {
         // What counting costs is measured against a build with this flag: `benches/counters.sh`.

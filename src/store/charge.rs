@@ -39,14 +39,14 @@ use crate::waiting::OpenCharge;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Charge {
-    charged: Arc<Charged>,
-    /// While a charge holds this, its units may come back.
+    charged: Arc<ChargeInner>,
+    /// While a charge keeps this, its units may come back.
     open: Option<Arc<OpenCharge>>,
 }
 
 /// What was charged: clones of a charge share it.
 #[derive(Debug)]
-struct Charged {
+struct ChargeInner {
     store: Arc<dyn Store>,
     take: Take,
     /// With the receipt. A layer hands on decision and charge together.
@@ -57,7 +57,7 @@ struct Charged {
     refunds: RefundQueue,
     /// Whether a call that gives it back has begun.
     is_claimed: AtomicBool,
-    /// What the charges hold whose units may come back: a denial says so.
+    /// What the charges keep whose units may come back: a denial says so.
     open: Mutex<Weak<OpenCharge>>,
 }
 
@@ -85,7 +85,7 @@ impl Charge {
         counters: Option<Arc<RuleCounters>>,
         refunds: RefundQueue,
     ) -> Self {
-        let charged = Charged {
+        let charged = ChargeInner {
             store,
             take,
             decision,
@@ -117,7 +117,7 @@ impl Charge {
         })
     }
 
-    /// As long as somebody holds this, and it is not settled, its units may come back: a denial
+    /// As long as somebody keeps this, and it is not settled, its units may come back: a denial
     /// says so.
     pub(crate) fn open(&self) -> Option<Arc<OpenCharge>> {
         let counters = self

@@ -168,7 +168,7 @@ impl Default for CountChanges {
 pub(super) struct PendingTake {
     denials: Arc<Denials>,
     hash: u64,
-    question: Question,
+    question: AskedQuestion,
 }
 
 impl PendingTake {
@@ -220,7 +220,7 @@ struct DenialSet {
 }
 
 /// Describes a question that goes to the store, until its answer comes.
-struct Question {
+struct AskedQuestion {
     asked_at: u64,
     voids: u64,
     /// Those of the counts of a joint take.
@@ -241,8 +241,8 @@ impl DenialSet {
         changes: u64,
         now: u64,
         max_age: u64,
-    ) -> Result<Question, Decision> {
-        let mut question = Question {
+    ) -> Result<AskedQuestion, Decision> {
+        let mut question = AskedQuestion {
             asked_at: now,
             voids: self.voids,
             changes,
@@ -275,7 +275,12 @@ impl DenialSet {
     }
 
     /// The store answered the question, by this denial or otherwise; or nobody hears the answer.
-    fn answered(&mut self, question: &Question, denial: Option<(&Take, CachedDenial)>, max: usize) {
+    fn answered(
+        &mut self,
+        question: &AskedQuestion,
+        denial: Option<(&Take, CachedDenial)>,
+        max: usize,
+    ) {
         if question.renewal.is_some() {
             self.denials
                 .retain(|denial| denial.renewal != question.renewal);
@@ -358,7 +363,7 @@ impl CachedDenial {
     fn new(
         take: &Take,
         decision: &Decision,
-        question: &Question,
+        question: &AskedQuestion,
         now: impl FnOnce() -> u64,
     ) -> Option<Self> {
         let valid_for = match decision.verdict() {

@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The reply to a report: the secret, the version, and the keys of each kind with their
 /// milliseconds.
-type State = ([u8; 16], u64, Option<[Vec<(Vec<u8>, u64)>; 3]>);
+type StateReply = ([u8; 16], u64, Option<[Vec<(Vec<u8>, u64)>; 3]>);
 
 /// What the lists of operators' keys are called, with the kind of those in them: in that of raises,
 /// each has a factor of its own.
@@ -93,7 +93,7 @@ impl Fleet for RedisStore {
             command.arg(OperatorKey::MAX);
         });
         StoreFuture::boxed(async move {
-            let state = from_redis_value::<State>(reply.await?);
+            let state = from_redis_value::<StateReply>(reply.await?);
             // The error does not show the secret, so it shows nothing of the reply.
             let (secret, version, lists) =
                 state.map_err(|_| connection.protocol_error(&Value::Nil))?;

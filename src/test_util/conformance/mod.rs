@@ -62,7 +62,7 @@ macro_rules! run {
     ($algorithm:expr, $make:expr => $($module:ident :: $law:ident),+ $(,)?) => {
         {$({
             let context = $make().await;
-            let subject = Subject::new(&context, $algorithm);
+            let subject = StoreUnderTest::new(&context, $algorithm);
             let law = AssertUnwindSafe($module::$law(&subject)).catch_unwind();
             if let Err(panic) = law.await {
                 eprintln!("{}: the store breaks the law {}", $algorithm.name(), stringify!($law));
@@ -137,7 +137,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// An empty store, asked by one algorithm.
-struct Subject<'a> {
+struct StoreUnderTest<'a> {
     store: Arc<dyn Store>,
     context: &'a dyn Context,
     algorithm: Algorithm,
@@ -145,7 +145,7 @@ struct Subject<'a> {
     elapsed: AtomicU64,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> StoreUnderTest<'a> {
     fn new(context: &'a dyn Context, algorithm: Algorithm) -> Self {
         Self {
             store: context.store(),

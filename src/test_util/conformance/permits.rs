@@ -1,7 +1,7 @@
 use std::iter::once;
 use std::sync::Arc;
 
-use super::{SECOND, Subject, quota};
+use super::{SECOND, StoreUnderTest, quota};
 use crate::decision::{Decision, QuotaState, Receipt, Verdict};
 use crate::key::{Everyone, Key};
 use crate::rule::{self, Policy, Rule};
@@ -10,14 +10,14 @@ use crate::store::Take;
 const HOUR: u32 = 3_600;
 
 /// A quota of 10, and so many at a time.
-fn take(subject: &Subject<'_>, max: u64) -> Take {
+fn take(subject: &StoreUnderTest<'_>, max: u64) -> Take {
     let rule = Rule::new("permits", once(quota(10, HOUR * SECOND))).expect("a valid rule");
     let rule = rule.with_algorithm(subject.algorithm);
     let rule = rule.with_max_concurrent(max).expect("a valid rule");
     Take::new(Arc::new(rule), Key::from("alice"))
 }
 
-/// The take of the permit, and the part of the receipt that holds it.
+/// The take of the permit, and its part of the receipt.
 fn permit(take: &Take, decision: &Decision) -> (Take, Receipt) {
     let receipt = decision.receipt().expect("it was charged");
     let mut counts = take.counts().iter().zip(receipt.counts());
@@ -26,7 +26,7 @@ fn permit(take: &Take, decision: &Decision) -> (Take, Receipt) {
 }
 
 /// A permit and the quotas are charged together, or nothing is; and a permit comes back once.
-pub(super) async fn permits_are_decided_with_quotas(subject: &Subject<'_>) {
+pub(super) async fn permits_are_decided_with_quotas(subject: &StoreUnderTest<'_>) {
     let take = take(subject, 2);
     let first = subject.decision(&take).await;
     let second = subject.decision(&take).await;
@@ -54,7 +54,7 @@ pub(super) async fn permits_are_decided_with_quotas(subject: &Subject<'_>) {
 }
 
 /// A permit that is not renewed ends with its lease, and one that the store has lost comes back.
-pub(super) async fn permits_are_leases(subject: &Subject<'_>) {
+pub(super) async fn permits_are_leases(subject: &StoreUnderTest<'_>) {
     let take = take(subject, 1);
     let (count, holder) = permit(&take, &subject.decision(&take).await);
     for _ in 0..4 {
@@ -86,9 +86,9 @@ pub(super) async fn permits_are_leases(subject: &Subject<'_>) {
     );
 }
 
-/// A request at a cost of 0 holds a permit, and pays the cost that a quota has of its own. A look
+/// A request at a cost of 0 has a permit, and pays the cost that a quota has of its own. A look
 /// does neither.
-pub(super) async fn what_costs_nothing_is_charged_elsewhere(subject: &Subject<'_>) {
+pub(super) async fn what_costs_nothing_is_charged_elsewhere(subject: &StoreUnderTest<'_>) {
     let requests = Policy::new("requests", quota(2, HOUR * SECOND)).with_cost(1);
     let user = rule::Subject::new("user", Everyone).limit(quota(9, HOUR * SECOND));
     let user = user.limit(requests).limit(Policy::concurrent(1));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{MICROSECOND, SECOND, Subject, quota};
+use super::{MICROSECOND, SECOND, StoreUnderTest, quota};
 use crate::algorithm::Algorithm;
 use crate::decision::Receipt;
 use crate::key::Key;
@@ -11,7 +11,7 @@ use crate::rule::Rule;
 use crate::store::Take;
 
 /// In any order, whole and in part.
-pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
+pub(super) async fn what_is_given_back_is_there_again(subject: &StoreUnderTest<'_>) {
     let take = subject.take("p", &[quota(6, 10 * SECOND), quota(9, 60 * SECOND)]);
     let store = &*subject.store;
     let mut receipts: Vec<Receipt> = Vec::new();
@@ -38,7 +38,7 @@ pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
 
 /// What was used beyond a reservation is charged, as far as may be owed, and denies takes until it
 /// has left.
-pub(super) async fn units_owed_are_charged_above_max(subject: &Subject<'_>) {
+pub(super) async fn units_owed_are_charged_above_max(subject: &StoreUnderTest<'_>) {
     let take = subject.take("p", &[quota(6, SECOND)]);
     let receipt = subject.decision(&take.clone().with_cost(4)).await.receipt();
     let receipt = receipt.expect("it was charged");
@@ -62,7 +62,7 @@ pub(super) async fn units_owed_are_charged_above_max(subject: &Subject<'_>) {
 }
 
 /// What counts no longer is not given back, so that nobody gets more than the quota.
-pub(super) async fn nothing_is_given_back_too_late(subject: &Subject<'_>) {
+pub(super) async fn nothing_is_given_back_too_late(subject: &StoreUnderTest<'_>) {
     let take = subject.take("p", &[quota(4, SECOND)]);
     let store = &*subject.store;
     let receipt = subject.decision(&take.clone().with_cost(4)).await.receipt();
@@ -80,7 +80,7 @@ pub(super) async fn nothing_is_given_back_too_late(subject: &Subject<'_>) {
 
 /// Each algorithm has a count of its own: a rule that changes its algorithm starts afresh, and one
 /// that changes back finds what it had counted.
-pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &Subject<'_>) {
+pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &StoreUnderTest<'_>) {
     let quotas = [quota(3, 86_400 * SECOND)];
     let by = |algorithm| {
         let rule = Rule::new("p", quotas)
@@ -115,7 +115,7 @@ pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &Subject<'_>)
 }
 
 /// A reset forgets the charges of one key, and what was given back of them.
-pub(super) async fn a_reset_forgets_one_key(subject: &Subject<'_>) {
+pub(super) async fn a_reset_forgets_one_key(subject: &StoreUnderTest<'_>) {
     let store = &*subject.store;
     let rule = subject.rule("p", &[quota(3, 60 * SECOND)]);
     let of = |name: &str| Take::new(Arc::clone(&rule), Key::from(name));
@@ -143,7 +143,7 @@ pub(super) async fn a_reset_forgets_one_key(subject: &Subject<'_>) {
 
 /// A receipt from before a reset gives back nothing of what is charged after it, be it in the same
 /// instant; the receipts of later takes are good.
-pub(super) async fn a_reset_ends_earlier_receipts(subject: &Subject<'_>) {
+pub(super) async fn a_reset_ends_earlier_receipts(subject: &StoreUnderTest<'_>) {
     let store = &*subject.store;
     let rule = subject.rule("p", &[quota(40, 60 * SECOND)]);
     let key = Key::default();
