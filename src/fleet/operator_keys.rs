@@ -20,15 +20,14 @@ pub(crate) struct OperatorKeys {
     entries: ArcSwap<Vec<OperatorEntry>>,
 }
 
-/// What the store is asked of a take, once an operator has let keys through, blocked or raised
-/// them.
-pub(crate) enum Limited {
-    Whole,
-    /// Some subjects of a joint rule, or the take under the quotas of a raise.
-    Part(Box<Take>),
-    /// An operator lets it through.
+/// What operators say of the keys of a take.
+pub(crate) enum OperatorSays {
+    /// The store decides about the take as it is.
+    Nothing,
+    /// The store decides about this one: without the subjects that are let through, and under the
+    /// quotas of a raise.
+    Instead(Box<Take>),
     LetThrough,
-    /// An operator blocks it.
     Blocked(Box<Decision>),
 }
 
@@ -44,14 +43,15 @@ struct OperatorEntry {
 type Said = SmallVec<[Option<(OperatorKind, Duration)>; 8]>;
 
 impl OperatorKeys {
-    /// What of this take is limited now. A blocked key of any subject denies it, unless the rule is
+    /// What becomes of this take now. A blocked key of any subject denies it, unless the rule is
     /// a shadow rule. Without the keys of subjects that are let through, the others decide. The
     /// quotas of those that are raised are multiplied.
     #[inline]
-    pub(crate) fn limited(&self, take: &Take) -> Limited {
-        match self.has_some.load(Ordering::Relaxed) {
-            false => Limited::Whole,
-            true => limited(&self.said(take), take),
+    pub(crate) fn say(&self, take: &Take) -> OperatorSays {
+        if self.has_some.load(Ordering::Relaxed) {
+            of_keys(&self.said(take), take)
+        } else {
+            OperatorSays::Nothing
         }
     }
 
@@ -149,18 +149,18 @@ impl OperatorEntry {
     }
 }
 
-fn limited(said: &Said, take: &Take) -> Limited {
+fn of_keys(said: &Said, take: &Take) -> OperatorSays {
     match said.iter().flatten().max() {
-        None => Limited::Whole,
-        Some((OperatorKind::Blocked, time)) => Limited::Blocked(blocked(take, *time)),
+        None => OperatorSays::Nothing,
+        Some((OperatorKind::Blocked, time)) => OperatorSays::Blocked(blocked(take, *time)),
         Some((OperatorKind::Raised(_), _)) => {
-            Limited::Part(raised(take.clone(), factors(said)).into())
+            OperatorSays::Instead(raised(take.clone(), factors(said)).into())
         }
         Some((OperatorKind::LetThrough, _)) => {
             let is_through = |at: usize| said[at].is_some_and(|it| !it.0.is_raise());
             match take.without(is_through) {
-                None => Limited::LetThrough,
-                Some(others) => Limited::Part(raised(others, factors(said)).into()),
+                None => OperatorSays::LetThrough,
+                Some(others) => OperatorSays::Instead(raised(others, factors(said)).into()),
             }
         }
     }

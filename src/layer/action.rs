@@ -132,7 +132,7 @@ impl Admission {
             Some(permits) => response.map(|body| Body::new(PermitBody::new(body, permits))),
         };
         if let Some(mut answer) = self.answer {
-            answer.release();
+            answer.stop_keeping_open();
             let headers = self.gate.options.headers;
             let fields = headers.show(&self.rule, answer.decision(), &mut response);
             Answers::add_outer(response.extensions_mut(), answer, fields);

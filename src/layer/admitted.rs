@@ -67,7 +67,7 @@ impl Admitted {
         let charge = admission.answer;
         Self {
             decision: charge.as_ref().map(|charge| charge.decision().clone()),
-            charge: charge.and_then(|charge| charge.hand_out()),
+            charge: charge.and_then(|charge| charge.for_settling()),
             permit: permits.own.map(|permit| gate.hand_out(permit, &rule)),
             in_shadow: permits.in_shadow,
         }

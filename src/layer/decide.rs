@@ -26,7 +26,7 @@ use super::waiting::left_of;
 use crate::callback::Cause;
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::fleet::Limited;
+use crate::fleet::OperatorSays;
 use crate::rule::{OnError, Rule};
 use crate::store::{Charge, LateCharge, LatePermit, Permit, Store, StoreFuture, Take};
 use crate::trace::{self, TakeSpan};
@@ -160,11 +160,11 @@ impl Gate {
 
     #[inline]
     fn decide_after(&self, mut take: Take, wait: Wait) -> Deciding {
-        match self.operator_keys.limited(&take) {
-            Limited::Whole => {}
-            Limited::Part(part) => take = *part,
-            Limited::LetThrough => return self.let_through(take),
-            Limited::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
+        match self.operator_keys.say(&take) {
+            OperatorSays::Nothing => {}
+            OperatorSays::Instead(other) => take = *other,
+            OperatorSays::LetThrough => return self.let_through(take),
+            OperatorSays::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
         take = take.reserving();
         if take.rule().is_shadow() {

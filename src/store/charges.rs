@@ -93,7 +93,7 @@ impl Charges {
     /// ```
     #[must_use]
     pub fn current() -> Self {
-        let charge = OF_CALL.try_with(|charge| charge.as_ref()?.hand_out());
+        let charge = OF_CALL.try_with(|charge| charge.as_ref()?.for_settling());
         charge.ok().flatten().map(Self::of_one).unwrap_or_default()
     }
 

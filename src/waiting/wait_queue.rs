@@ -436,7 +436,13 @@ impl WaitPlace {
         }
     }
 
-    fn look(&self, now: Instant, until: Option<Instant>, may_return: bool, must: bool) -> WaiterStep {
+    fn look(
+        &self,
+        now: Instant,
+        until: Option<Instant>,
+        may_return: bool,
+        must: bool,
+    ) -> WaiterStep {
         let mut queues = lock(&self.queues.counts);
         let stands = self
             .at
