@@ -151,10 +151,8 @@ impl Gate {
 
     /// Decides about a take that has waited.
     fn decide_again(&self, take: Take, waiting: WaitingTake) -> Deciding {
-        let take = match waiting.waiter.was_overloaded {
-            true => take,
-            false => take.repeat(),
-        };
+        let was_overloaded = waiting.waiter.was_overloaded;
+        let take = if was_overloaded { take } else { take.repeat() };
         self.decide_after(take, Wait::Did(waiting.waiter))
     }
 
@@ -168,16 +166,7 @@ impl Gate {
         }
         take = take.reserving();
         if take.rule().is_shadow() {
-            let rule = Arc::clone(take.rule());
-            let charge = self.refunds_by_response(&rule);
-            let charge = charge.then(|| LateCharge::new(&self.refunds));
-            let permit = rule.has_permits().then(LatePermit::default);
-            ask_in_shadow(self, take, charge.clone(), permit.clone());
-            let permits = RequestPermits {
-                in_shadow: permit,
-                ..RequestPermits::default()
-            };
-            return Deciding::Done(Outcome::Pass(rule, charge, permits));
+            return Deciding::Done(ask_in_shadow(self, take));
         }
         self.ask(take, wait)
     }
@@ -206,17 +195,16 @@ impl Gate {
         take.is_patient = asked.is_some();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
-        if let Some(answer) = answer.poll_now() {
-            span.record_answer(&answer);
-            return self.judge(take, asked, wait, answer);
-        }
         let asked = AskedTake {
             take,
             asked,
             wait,
             span,
         };
-        Deciding::Asked(asked, answer)
+        match answer.poll_now() {
+            Some(answer) => self.judge(asked, answer),
+            None => Deciding::Asked(asked, answer),
+        }
     }
 
     /// Waits for the answer of the store.
@@ -232,8 +220,7 @@ impl Gate {
             let mut answer = pin!(answer);
             let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
             gate.counters.numbers.latency.add(at.elapsed());
-            asked.span.record_answer(&answer);
-            gate.judge(asked.take, asked.asked, asked.wait, answer)
+            gate.judge(asked, answer)
         }
     }
 
@@ -254,22 +241,19 @@ impl Gate {
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
-    fn judge(
-        &self,
-        mut take: Take,
-        asked: Option<Asked>,
-        wait: Wait,
-        answer: Result<Decision, StoreError>,
-    ) -> Deciding {
-        let is_overloaded = |it: &StoreError| it.kind() == StoreErrorKind::Overloaded;
-        if asked.is_some() && answer.as_ref().is_err_and(is_overloaded) {
-            return self.judge_overload(take, asked, wait, answer);
-        }
-        self.log_answer(take.rule(), &answer);
+    fn judge(&self, asked: AskedTake, answer: Result<Decision, StoreError>) -> Deciding {
+        asked.span.record_answer(&answer);
         let mut decision = match answer {
             Ok(decision) => decision,
-            Err(error) => return Deciding::Done(self.undecided(take, error)),
+            Err(error) => return self.judge_failure(asked, error),
         };
+        let AskedTake {
+            mut take,
+            asked,
+            wait,
+            ..
+        } = asked;
+        self.log_decided(take.rule(), &decision);
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_told(quota));
         }
@@ -305,50 +289,46 @@ impl Gate {
         }
     }
 
-    /// A take that may wait is asked about again in its turn.
+    /// A take that may wait for an overloaded store is asked about again in its turn.
     #[cold]
-    fn judge_overload(
-        &self,
-        take: Take,
-        asked: Option<Asked>,
-        wait: Wait,
-        answer: Result<Decision, StoreError>,
-    ) -> Deciding {
-        match (self.waits_after_overload(wait, asked, &take), answer) {
-            (Some(waiter), answer) => waiting(take, answer, waiter),
-            (None, answer) => {
-                self.log_answer(take.rule(), &answer);
-                let error = answer.expect_err("it is overloaded");
-                Deciding::Done(self.undecided(take, error))
-            }
+    fn judge_failure(&self, asked: AskedTake, error: StoreError) -> Deciding {
+        let take = asked.take;
+        if error.kind() == StoreErrorKind::Overloaded
+            && let Some(waiter) = self.waits_after_overload(asked.wait, asked.asked, &take)
+        {
+            return waiting(take, Err(error), waiter);
         }
+        self.log_undecided(take.rule(), &error);
+        Deciding::Done(self.undecided(take, error))
     }
 
-    /// Logs that decisions begin to fail, and that they are made again: only the changes.
-    fn log_answer(&self, rule: &Rule, answer: &Result<Decision, StoreError>) {
+    /// Logs that decisions are made again, and that they begin to be late: only the changes.
+    fn log_decided(&self, rule: &Rule, decision: &Decision) {
         let path = rule.path();
-        if !answer.as_ref().is_ok_and(|decision| decision.is_late) {
-            self.log.lags.worked();
-        } else {
+        if decision.is_late {
             self.counters.numbers.lagged.add(1);
             if self.log.lags.failed() {
                 trace::event!(warn: path, "lag: this process read the answer of the store late");
             }
+        } else {
+            self.log.lags.worked();
         }
-        match answer {
-            // A cached denial does not mean that the store answers again.
-            Ok(decision) if decision.source() == Source::Cache => {}
-            Ok(_) if self.log.failures.worked() => {
-                trace::event!(warn: path, "the store decides again");
-            }
-            Err(error) if self.log.failures.failed() => {
-                let (kind, error) = (error.kind().name(), error.to_string());
-                trace::event!(warn: path, kind, error, "no decisions: the error callbacks answer");
-            }
-            Ok(_) | Err(_) => {}
+        // A cached denial does not mean that the store answers again.
+        if decision.source() != Source::Cache && self.log.failures.worked() {
+            trace::event!(warn: path, "the store decides again");
+        }
+    }
+
+    /// Logs that decisions begin to fail: only the changes.
+    fn log_undecided(&self, rule: &Rule, error: &StoreError) {
+        let path = rule.path();
+        self.log.lags.worked();
+        if self.log.failures.failed() {
+            let (kind, error) = (error.kind().name(), error.to_string());
+            trace::event!(warn: path, kind, error, "no decisions: the error callbacks answer");
         }
         let wants_fallback = rule.on_error() == Some(OnError::Fallback);
-        if answer.is_err() && wants_fallback && !self.capabilities().has_fallback {
+        if wants_fallback && !self.capabilities().has_fallback {
             self.log.missing_fallback.get_or_init(|| {
                 trace::event!(warn: path, "the rule says \"fallback\", but its store has none");
             });

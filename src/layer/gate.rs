@@ -189,21 +189,29 @@ impl Gate {
             return (Ok(Take::new(rule, Key::default())), request);
         }
         let (mut head, body) = request.into_parts();
-        let is_shadow = rule.is_shadow();
         let take = self.read_head(rule, &mut head);
-        // Whatever fails, a shadow rule lets the request pass.
-        let take = take.map_err(|action| {
-            if is_shadow {
-                Box::new(Action::Pass)
-            } else {
-                action
-            }
-        });
         (take, Request::from_parts(head, body))
     }
 
-    /// Exemption, key, cost and quotas of the request with this head.
+    /// Exemption, key, cost and quotas of the request with this head. Whatever fails, a shadow rule
+    /// lets the request pass.
     pub(super) fn read_head(
+        self: &Arc<Self>,
+        rule: Arc<Rule>,
+        head: &mut Parts,
+    ) -> Result<Take, Box<Action>> {
+        let is_shadow = rule.is_shadow();
+        let take = self.try_read_head(rule, head);
+        take.map_err(|action| {
+            if is_shadow {
+                Action::Pass.into()
+            } else {
+                action
+            }
+        })
+    }
+
+    fn try_read_head(
         self: &Arc<Self>,
         rule: Arc<Rule>,
         head: &mut Parts,

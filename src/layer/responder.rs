@@ -46,14 +46,7 @@ impl Gate {
         waiting: Box<WaitingTake>,
         mut head: Parts,
     ) -> Action {
-        let anew = |rule: Arc<Rule>| {
-            let is_shadow = rule.is_shadow();
-            let take = self.read_head(rule, &mut head);
-            take.map_err(|action| match is_shadow {
-                true => Box::new(Action::Pass),
-                false => action,
-            })
-        };
+        let anew = |rule| self.read_head(rule, &mut head);
         match Deciding::Waiting(waiting).outcome(&self, anew).await {
             Ok(outcome) => self.act(outcome),
             Err(action) => *action,
