@@ -224,7 +224,7 @@ fn with_quotas(
     table: &Value<'_>,
     client_ip: Option<&ClientIp>,
 ) -> Result<(Rule, Subjects), ConfigError> {
-    let counting = counting(table, Algorithm::default())?;
+    let counting = counting(table)?;
     let keys = [ENTRY_KEYS, "absent"];
     let entries = entries(table, counting.algorithm(), &keys, client_ip)?;
     let own_key = table.read("key", |names| named_key(names, client_ip))?;
@@ -414,10 +414,9 @@ pub(super) fn duration(value: &Value<'_>) -> Result<Duration, ConfigError> {
     }
     // The parser panics on sums that are too large. They have longer numbers, or more of them.
     let mut numbers = text.split(|char: char| !char.is_ascii_digit());
-    match text.len() <= 60 && numbers.all(|number| number.len() <= 11) {
-        true => humantime::parse_duration(text).map_err(|_| value.not(expected)),
-        false => Err(value.not(expected)),
-    }
+    let is_short = text.len() <= 60 && numbers.all(|number| number.len() <= 11);
+    let parsed = is_short.then(|| humantime::parse_duration(text).ok());
+    parsed.flatten().ok_or_else(|| value.not(expected))
 }
 
 /// The milliseconds of a unit of time that is named as in Java's `TimeUnit`.
@@ -445,10 +444,11 @@ fn algorithm(value: &Value<'_>) -> Result<Algorithm, ConfigError> {
 }
 
 /// The algorithm of a table, with its sub-windows.
-fn counting(table: &Value<'_>, default: Algorithm) -> Result<AlgorithmConfig, ConfigError> {
-    let default = match has_any(table, "pace") {
-        true => Algorithm::Gcra,
-        false => default,
+fn counting(table: &Value<'_>) -> Result<AlgorithmConfig, ConfigError> {
+    let default = if has_any(table, "pace") {
+        Algorithm::Gcra
+    } else {
+        Algorithm::default()
     };
     let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
     if !algorithm.has_sub_windows() {

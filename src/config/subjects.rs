@@ -76,9 +76,10 @@ impl<'a> QuotaEntry<'a> {
 
     /// The key of its number.
     fn field(&self) -> &'static str {
-        match self.policy.is_concurrent() {
-            true => "max-concurrent",
-            false => "max-count",
+        if self.policy.is_concurrent() {
+            "max-concurrent"
+        } else {
+            "max-count"
         }
     }
 }
@@ -129,9 +130,10 @@ impl KnownSubject {
     /// The subject, without quotas.
     fn subject(&self) -> Subject {
         let subject = Subject::with_key(self.name(), self.extractor.clone());
-        match self.may_be_absent {
-            true => subject.skip_absent(),
-            false => subject,
+        if self.may_be_absent {
+            subject.skip_absent()
+        } else {
+            subject
         }
     }
 
@@ -312,10 +314,10 @@ impl Subjects {
             let message = "no quota of the rule has a cost of its own, expected one there, too";
             return Err(entry.table.mistake_in("cost", message));
         }
-        let policy = match self.is_joint {
-            true => entry.policy.of_subject(self.known[place].name()),
-            false => entry.policy,
-        };
+        let mut policy = entry.policy;
+        if self.is_joint {
+            policy = policy.of_subject(self.known[place].name());
+        }
         Ok((place, policy))
     }
 

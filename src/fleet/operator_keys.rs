@@ -63,8 +63,8 @@ impl OperatorKeys {
 
     /// This take under the quotas of its raises.
     pub(crate) fn raised(&self, take: Take) -> Take {
-        let factors = factors(&self.said(&take));
-        raised(take, factors)
+        let said = self.said(&take);
+        raised(take, &said)
     }
 
     /// What an operator does with the key, and for how long still: the raise first.
@@ -154,39 +154,30 @@ fn of_keys(said: &Said, take: &Take) -> OperatorSays {
         None => OperatorSays::Nothing,
         Some((OperatorKind::Blocked, time)) => OperatorSays::Blocked(blocked(take, *time)),
         Some((OperatorKind::Raised(_), _)) => {
-            OperatorSays::Instead(raised(take.clone(), factors(said)).into())
+            OperatorSays::Instead(raised(take.clone(), said).into())
         }
         Some((OperatorKind::LetThrough, _)) => {
             let is_through = |at: usize| said[at].is_some_and(|it| !it.0.is_raise());
             match take.without(is_through) {
                 None => OperatorSays::LetThrough,
-                Some(others) => OperatorSays::Instead(raised(others, factors(said)).into()),
+                Some(others) => OperatorSays::Instead(raised(others, said).into()),
             }
         }
     }
 }
 
-/// The factor of each subject; none if all are one.
-fn factors(said: &Said) -> Factors {
+/// This take under the factors of its subjects.
+fn raised(take: Take, said: &Said) -> Take {
     let factors = said.iter().map(|it| match it {
         Some((OperatorKind::Raised(factor), _)) => *factor,
         _ => Factor::ONE,
     });
     let factors: Factors = factors.collect();
-    match factors.iter().all(|it| *it == Factor::ONE) {
-        true => Factors::new(),
-        false => factors,
+    if factors.iter().all(|it| *it == Factor::ONE) {
+        return take;
     }
-}
-
-fn raised(take: Take, factors: Factors) -> Take {
-    match factors.is_empty() {
-        true => take,
-        false => {
-            let rule = take.rule().raised(factors);
-            take.under(rule)
-        }
-    }
+    let rule = take.rule().raised(factors);
+    take.under(rule)
 }
 
 /// Where the list says something of a key, or would.
@@ -206,9 +197,12 @@ fn is_same_kind(one: OperatorKind, other: OperatorKind) -> bool {
 fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
     let places = places_of(entries, &one.path, &one.key);
     let (is_end, is_raise) = (one.time.is_zero(), one.kind.is_raise());
-    let is_replaced = |it: &OperatorEntry| match is_end {
-        true => is_same_kind(it.one.kind, one.kind),
-        false => it.one.kind.is_raise() == is_raise,
+    let is_replaced = |it: &OperatorEntry| {
+        if is_end {
+            is_same_kind(it.one.kind, one.kind)
+        } else {
+            it.one.kind.is_raise() == is_raise
+        }
     };
     let replaced = entries[places.clone()].iter().position(is_replaced);
     if let Some(at) = replaced {
@@ -226,17 +220,10 @@ fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
 #[cold]
 fn blocked(take: &Take, time: Duration) -> Box<Decision> {
     let algorithm = take.rule().algorithm().algorithm();
-    let states = take
-        .rule()
-        .policies()
-        .iter()
-        .enumerate()
-        .map(|(place, policy)| {
-            let state = QuotaState::new(0, time).with_max(algorithm.limit(&policy.quota()));
-            match take.is_told(place) {
-                true => state,
-                false => state.hidden(),
-            }
-        });
-    Decision::blocked(time, states.collect()).into()
+    let policies = take.rule().policies().iter();
+    let states =
+        policies.map(|policy| QuotaState::new(0, time).with_max(algorithm.limit(&policy.quota())));
+    let mut decision = Decision::blocked(time, states.collect());
+    decision.set_hidden(|place| !take.is_told(place));
+    decision.into()
 }

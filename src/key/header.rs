@@ -85,9 +85,10 @@ impl Header {
     /// The key of this value.
     #[must_use]
     pub fn key(&self, value: impl AsRef<[u8]>) -> Key {
-        match self.secret {
-            false => Key::default().with(value),
-            true => Key::default().with_secret(value),
+        if self.secret {
+            Key::default().with_secret(value)
+        } else {
+            Key::default().with(value)
         }
     }
 }
@@ -114,9 +115,10 @@ impl KeyExtractor for Header {
     }
 
     fn key_of_text(&self, text: &str) -> Option<Key> {
-        match !self.secret && text.contains('%') {
-            true => Key::of_text(text),
-            false => Key::of_hash(text).or_else(|| Some(self.key(text))),
+        if !self.secret && text.contains('%') {
+            Key::of_text(text)
+        } else {
+            Key::of_hash(text).or_else(|| Some(self.key(text)))
         }
     }
 }
@@ -126,10 +128,9 @@ pub(super) fn value<'a>(head: &'a Parts, name: &HeaderName) -> Result<Option<&'a
     let lines = head.headers.get_all(name).iter();
     let mut lines = lines.map(|line| line.as_bytes().trim_ascii());
     let value = lines.next();
-    match lines.all(|line| Some(line) == value) {
-        true => Ok(value),
-        false => Err(KeyError::malformed(format!(
-            "the request has two {name} header fields"
-        ))),
+    if lines.any(|line| Some(line) != value) {
+        let message = format!("the request has two {name} header fields");
+        return Err(KeyError::malformed(message));
     }
+    Ok(value)
 }

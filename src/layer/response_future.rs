@@ -187,12 +187,13 @@ where
                 return Self::Choosing { action, kept };
             }
         };
-        match kept.is_ready {
-            true => Self::call(&mut kept.service, kept.request, admitted),
-            false => Self::Readying {
+        if kept.is_ready {
+            Self::call(&mut kept.service, kept.request, admitted)
+        } else {
+            Self::Readying {
                 admitted,
                 kept: Some(kept),
-            },
+            }
         }
     }
 

@@ -221,6 +221,7 @@ fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
     });
     let last = of_counts.into_iter().max_by_key(|(order, ..)| *order);
     let (_, count, left) = last.unwrap_or(((true, true, Duration::ZERO), take, 0));
+    let left = if decision.is_on_hold() { 0 } else { left };
     let mut quotas = DefaultHasher::new();
     count.rule().quotas().hash(&mut quotas);
     Lacking {
@@ -229,10 +230,7 @@ fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
             quotas: quotas.finish(),
         },
         cost: count.cost(),
-        left: match decision.is_on_hold() {
-            true => 0,
-            false => left.min(count.cost().saturating_sub(1)),
-        },
+        left: left.min(count.cost().saturating_sub(1)),
         free_at,
     }
 }

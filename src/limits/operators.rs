@@ -200,10 +200,11 @@ impl Limits {
             return Err(OperatorError::TooMany(kind));
         }
         let is_known = seconds == 0 || was_operated || self.is_used(path, &said.key).await;
-        match is_known {
-            true => trace::event!(info: path, key, row, by, note, seconds, "a key is {what}"),
-            false => trace::event!(warn: path, key, row, by, note, seconds,
-                "a key is {what} that no request had lately: is it the one?"),
+        if is_known {
+            trace::event!(info: path, key, row, by, note, seconds, "a key is {what}")
+        } else {
+            trace::event!(warn: path, key, row, by, note, seconds,
+                "a key is {what} that no request had lately: is it the one?")
         }
         Ok(is_known)
     }

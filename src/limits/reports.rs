@@ -171,12 +171,11 @@ impl Limits {
             let state = self.reports.state();
             state.second.tick < state.fleet_wanted_until
         };
-        let told = match is_wanted {
-            true => fleet.reports().await.ok(),
-            false => None,
-        };
-        let read = |told: Vec<_>| Arc::new(told.iter().filter_map(Process::read).collect());
-        self.reports.state().processes = told.map(read);
+        let mut processes = None;
+        if is_wanted && let Ok(reports) = fleet.reports().await {
+            processes = Some(Arc::new(reports.iter().filter_map(Process::read).collect()));
+        }
+        self.reports.state().processes = processes;
     }
 
     /// Whether requests of this key, by its name, were denied lately.

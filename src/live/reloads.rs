@@ -94,10 +94,10 @@ impl Reloads {
     ) -> Option<Applied> {
         let mut state = lock(&self.state);
         let reading = state.begin();
-        match state.watcher == watcher {
-            true => state.apply(reading, rules, new, hash),
-            false => None,
+        if state.watcher != watcher {
+            return None;
         }
+        state.apply(reading, rules, new, hash)
     }
 
     /// Notes that a file is refused: logs and counts it, unless another watcher has replaced the

@@ -46,9 +46,10 @@ impl RuleCounters {
     pub(crate) fn decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
         self.count(DecisionOutcome::of(decision), decision.source());
         if let Some(plan) = rule.plan() {
-            let decided = match decision.is_allowed() {
-                true => &self.allowed_by_plan,
-                false => &self.denied_by_plan,
+            let decided = if decision.is_allowed() {
+                &self.allowed_by_plan
+            } else {
+                &self.denied_by_plan
             };
             decided.count(plan, |_| true);
         }

@@ -71,13 +71,13 @@ pub(super) fn check_change(page: &Page, head: &Parts) -> Result<(), RefusedReque
              name the Origin in Page::hosts",
         )));
     }
-    match is_own_name(origin.host()) {
-        true => Ok(()),
-        false => Err(forbidden(&format!(
+    if !is_own_name(origin.host()) {
+        return Err(forbidden(&format!(
             "the Host is {host}, expected an IP address, localhost or a name of Page::hosts: other \
              sites could point a name of theirs here"
-        ))),
+        )));
     }
+    Ok(())
 }
 
 impl Page {

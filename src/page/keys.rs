@@ -164,25 +164,23 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
         _ => asked(page, store.peek(&take)).await?,
     };
     // A hold of no time only asks.
-    let held = match rule.is_outgoing() && store.capabilities().holds {
-        true => asked(page, store.hold(&take, Duration::ZERO)).await?,
-        false => Duration::ZERO,
+    let held = if rule.is_outgoing() && store.capabilities().holds {
+        asked(page, store.hold(&take, Duration::ZERO)).await?
+    } else {
+        Duration::ZERO
     };
     let mut fits = held.is_zero();
     let policies = take.rule().policies();
     let mut quotas = quotas(policies);
     for ((quota, policy), state) in quotas.iter_mut().zip(policies).zip(state.quotas()) {
         quota["remaining"] = state.remaining().into();
-        let cost = match policy.is_concurrent() {
-            true => {
-                let in_flight = policy.quota().max().saturating_sub(state.remaining());
-                quota["in_flight"] = in_flight.into();
-                1
-            }
-            false => {
-                quota["reset_in_s"] = state.reset_after().as_secs_f64().into();
-                policy.cost().unwrap_or(rule.cost())
-            }
+        let cost = if policy.is_concurrent() {
+            let in_flight = policy.quota().max().saturating_sub(state.remaining());
+            quota["in_flight"] = in_flight.into();
+            1
+        } else {
+            quota["reset_in_s"] = state.reset_after().as_secs_f64().into();
+            policy.cost().unwrap_or(rule.cost())
         };
         fits &= state.remaining() >= cost || target.is_other(policy);
     }
@@ -328,10 +326,10 @@ impl TargetKey {
             let message = format!("there is no rule {:?}", shown(&self.path));
             (StatusCode::NOT_FOUND, message)
         })?;
-        match subject_of(Some(rule), self.subject.as_deref())? == self.subject {
-            true => Ok(rule),
-            false => Err(wrong("this key is of no subject of the rule".to_owned())),
+        if subject_of(Some(rule), self.subject.as_deref())? != self.subject {
+            return Err(wrong("this key is of no subject of the rule".to_owned()));
         }
+        Ok(rule)
     }
 
     fn row(&self, page: &Page) -> String {
@@ -463,9 +461,10 @@ async fn asked<T>(
 }
 
 fn no_answer(page: &Page, error: &StoreError) -> RefusedRequest {
-    let message = match page.shows_keys {
-        true => error.to_string(),
-        false => format!("the store gave no answer: {}", error.kind().name()),
+    let message = if page.shows_keys {
+        error.to_string()
+    } else {
+        format!("the store gave no answer: {}", error.kind().name())
     };
     (StatusCode::SERVICE_UNAVAILABLE, message)
 }

@@ -151,9 +151,10 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
 
 fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Value {
     let total = NUMBERS.map(|(name, number)| (name.to_owned(), number(counted).into()));
-    let denials = match rule.is_shadow() {
-        true => &counted.shadow_denials,
-        false => &counted.denials,
+    let denials = if rule.is_shadow() {
+        &counted.shadow_denials
+    } else {
+        &counted.denials
     };
     let denials = denials.iter();
     let denied_by = denials.map(|(name, denials)| json!({"name": name, "denials": denials}));

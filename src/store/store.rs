@@ -325,9 +325,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// clock, so that a test that pauses time moves the limits, too.
 pub(crate) fn default_store() -> Arc<dyn Store> {
     let store = super::MemoryStore::new();
-    match cfg!(debug_assertions) {
-        true => Arc::new(store.tokio_clock()),
-        false => Arc::new(store),
+    if cfg!(debug_assertions) {
+        Arc::new(store.tokio_clock())
+    } else {
+        Arc::new(store)
     }
 }
 

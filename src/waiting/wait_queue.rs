@@ -364,11 +364,9 @@ impl WaitPlace {
         queue.sleeping.insert(rank, Arc::clone(&self.changed));
         queue.asked_at = now;
         // What is said of a larger cost says nothing of smaller ones.
-        let is_first = queue.first() == Some(rank);
-        queue.free_at = match is_first {
-            true => free_at,
-            false => queue.free_at.min(free_at),
-        };
+        if queue.first() == Some(rank) || free_at < queue.free_at {
+            queue.free_at = free_at;
+        }
         queue.tell_fitting(by.left, now);
         queue.call_first();
         if let Some(before) = before.filter(|before| *before != (by.queue, rank)) {
@@ -450,9 +448,10 @@ impl WaitPlace {
         let Some((queue, rank)) = stands else {
             return WaiterStep::Ask;
         };
-        let look = match must {
-            true => WaiterStep::Ask,
-            false => queue.look(rank, now, until, may_return),
+        let look = if must {
+            WaiterStep::Ask
+        } else {
+            queue.look(rank, now, until, may_return)
         };
         if matches!(look, WaiterStep::Ask) {
             queue.tell(rank, now);
@@ -484,9 +483,10 @@ impl Drop for WaitPlace {
         let asked = queues.leave(at);
         if let Some(queue) = queues.of.get_mut(&at.0) {
             // What it was told of is the next one's.
-            match asked {
-                true => queue.ask_now(),
-                false => queue.call_first(),
+            if asked {
+                queue.ask_now()
+            } else {
+                queue.call_first()
             }
         }
     }

@@ -227,9 +227,10 @@ impl KeyShard {
 impl KeyShard {
     /// The most denials that a key may have which has no place.
     fn replaced(&self, now: u64) -> u64 {
-        match now > self.replaced_until {
-            true => 0,
-            false => self.replaced,
+        if now > self.replaced_until {
+            0
+        } else {
+            self.replaced
         }
     }
 
@@ -287,9 +288,10 @@ impl NotedKey {
 
     /// Its denials, none if it is over.
     fn counted(&self, now: u64) -> u64 {
-        match self.is_over(now) {
-            true => 0,
-            false => self.key.denials,
+        if self.is_over(now) {
+            0
+        } else {
+            self.key.denials
         }
     }
 }

@@ -314,9 +314,10 @@ impl Limiters for RedisLimiters {
             let millis: i64 = self.connection().query(pttl, name).await?;
             Ok(Some(StoredRate {
                 rate: rate.ok_or_else(|| malformed(name))?,
-                sharing: match is_ours {
-                    true => Sharing::TidegateOnly,
-                    false => Sharing::WithRedisson,
+                sharing: if is_ours {
+                    Sharing::TidegateOnly
+                } else {
+                    Sharing::WithRedisson
                 },
                 expires_in: u64::try_from(millis).ok().map(Duration::from_millis),
             }))
