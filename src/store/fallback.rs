@@ -34,10 +34,16 @@ impl LocalFallback {
         take: &Take,
         answer: Result<Decision, StoreError>,
     ) -> Result<Decision, StoreError> {
+        let store = &*self.name;
         match &answer {
-            Ok(decision) if decision.source() != Source::Cache => self.log_recovery(),
-            Err(failure) if may_fall_back(take) => {
-                self.log_failure(failure);
+            Ok(decision) if decision.source() != Source::Cache && self.failures.worked() => {
+                trace::event!(warn: store, "the store decides again");
+            }
+            Err(failure) if matches!(take.rule().on_error(), None | Some(OnError::Fallback)) => {
+                if self.failures.failed() {
+                    let (kind, error) = (failure.kind().name(), failure.to_string());
+                    trace::event!(warn: store, kind, error, "the fallback decides, in the memory of this process");
+                }
                 return self.decide(take, failure);
             }
             Ok(_) | Err(_) => {}
@@ -69,23 +75,4 @@ impl LocalFallback {
     pub(super) fn reset(&self, take: &Take) -> bool {
         self.store.forget(take)
     }
-
-    fn log_recovery(&self) {
-        if self.failures.worked() {
-            let store = &*self.name;
-            trace::event!(warn: store, "the store decides again");
-        }
-    }
-
-    fn log_failure(&self, error: &StoreError) {
-        if self.failures.failed() {
-            let (store, kind, error) = (&*self.name, error.kind().name(), error.to_string());
-            trace::event!(warn: store, kind, error, "the fallback decides, in the memory of this process");
-        }
-    }
-}
-
-/// Whether the take's rule lets a fallback decide.
-fn may_fall_back(take: &Take) -> bool {
-    matches!(take.rule().on_error(), None | Some(OnError::Fallback))
 }

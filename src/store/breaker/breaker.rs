@@ -110,7 +110,10 @@ impl<S: Store> AdmittedCall<S> {
 
 impl<S> Drop for AdmittedCall<S> {
     fn drop(&mut self) {
-        self.breaker.state.abandon(self.ticket);
+        if self.ticket.trial.is_some() {
+            let state = &self.breaker.state;
+            state.change(|state| state.abandon_trial(self.ticket));
+        }
     }
 }
 
@@ -227,13 +230,6 @@ impl SharedState {
         let seen = state.generation << 2 | snapshot as u64;
         self.snapshot.store(seen, Ordering::Release);
         changed
-    }
-
-    /// A request ended. If it was a trial without a result, another one may be tried.
-    fn abandon(&self, ticket: Ticket) {
-        if ticket.trial.is_some() {
-            self.change(|state| state.abandon_trial(ticket));
-        }
     }
 
     fn record_success(&self, ticket: Ticket) {
