@@ -171,11 +171,6 @@ impl Gate {
         self.ask(take, wait)
     }
 
-    /// Whether an operator lets a key of a take that waits through, or blocks it.
-    pub(super) fn ends_wait(&self, take: &Take) -> bool {
-        self.operator_keys.ends_wait(take)
-    }
-
     /// A request of a key that an operator lets through.
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {

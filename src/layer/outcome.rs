@@ -48,18 +48,15 @@ impl Gate {
             Some(status) => outcomes.contain_grpc(status.as_bytes()),
             None => {
                 if response.status == StatusCode::OK && outcomes.have_status() {
-                    self.warn_of_trailers(&admitted.rule);
+                    self.log.trailers.get_or_init(|| {
+                        let warning =
+                            Warning::named(WarningKind::GrpcStatusInTrailers, "refund-on");
+                        self.warnings.add(warning.about(admitted.rule.path()));
+                    });
                 }
                 false
             }
         }
-    }
-
-    fn warn_of_trailers(&self, rule: &Rule) {
-        self.log.trailers.get_or_init(|| {
-            let warning = Warning::named(WarningKind::GrpcStatusInTrailers, "refund-on");
-            self.warnings.add(warning.about(rule.path()));
-        });
     }
 }
 

@@ -129,18 +129,14 @@ impl Gate {
         }
     }
 
-    /// Whether the path has another rule than this.
-    fn has_other_rule(&self, rule: Option<&Arc<Rule>>) -> bool {
-        match (self.rule(), rule) {
-            (Some(now), Some(rule)) => !Arc::ptr_eq(&now, rule),
-            (now, rule) => now.is_some() != rule.is_some(),
-        }
-    }
-
     /// Whether a take that waits has to ask: an operator lets its key through or blocks it, or the
     /// path has another rule than this, of its last question.
     pub(super) fn must_ask(&self, take: &Take, rule: Option<&Arc<Rule>>) -> bool {
-        self.ends_wait(take) || self.has_other_rule(rule)
+        let has_other_rule = || match (self.rule(), rule) {
+            (Some(now), Some(rule)) => !Arc::ptr_eq(&now, rule),
+            (now, rule) => now.is_some() != rule.is_some(),
+        };
+        self.operator_keys.ends_wait(take) || has_other_rule()
     }
 }
 

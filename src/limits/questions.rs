@@ -1,6 +1,7 @@
 //! Decisions and counts without an HTTP request.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -89,7 +90,7 @@ impl Limits {
     pub fn call(&self, path: &str) -> Call {
         let gate = self.gate_of_checks(path);
         if gate.is_none() {
-            self.paths.count_unmatched();
+            self.paths.unmatched.fetch_add(1, Ordering::Relaxed);
         }
         Call::new(gate)
     }

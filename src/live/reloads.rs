@@ -16,7 +16,10 @@ pub(crate) struct Reloads {
 
 #[derive(Debug, Default)]
 struct ReloadState {
-    attempts: ReloadAttempts,
+    reloads: u64,
+    failures: u64,
+    failure: Option<Failure>,
+    watched: Option<Arc<Path>>,
     /// The number of the newest watcher: none before it may change anything.
     watcher: u64,
     /// The number of readings that were begun by calls or applied by a watcher.
@@ -49,8 +52,7 @@ impl Reloads {
 
     pub(crate) fn status(&self, rules: &SharedRules) -> ReloadStatus {
         let state = lock(&self.state);
-        let (applied, attempts) = (rules.applied(), &state.attempts);
-        let failure = attempts.failure.as_ref();
+        let (applied, failure) = (rules.applied(), state.failure.as_ref());
         ReloadStatus {
             version: applied.version,
             content_hash: applied.hash.map(|hash| hash.to_string()),
@@ -58,9 +60,9 @@ impl Reloads {
             kept_rules: applied.kept.to_vec(),
             error: failure.map(|failure| failure.message.clone()),
             failing_since: failure.map(|failure| failure.since),
-            reloads: attempts.reloads,
-            failures: attempts.failures,
-            watched: attempts.watched.as_deref().map(Path::to_owned),
+            reloads: state.reloads,
+            failures: state.failures,
+            watched: state.watched.as_deref().map(Path::to_owned),
         }
     }
 
@@ -68,7 +70,7 @@ impl Reloads {
     pub(super) fn begin_watch(&self, file: &Arc<Path>) -> u64 {
         let mut state = lock(&self.state);
         state.watcher += 1;
-        state.attempts.watched = Some(Arc::clone(file));
+        state.watched = Some(Arc::clone(file));
         state.watcher
     }
 
@@ -76,10 +78,8 @@ impl Reloads {
     pub(super) fn end_watch(&self, watcher: u64, file: &Path) {
         let mut state = lock(&self.state);
         if state.watcher == watcher {
-            state.attempts.watched = None;
-            state
-                .attempts
-                .fail(file, "no longer watched: the task has ended");
+            state.watched = None;
+            state.fail(file, "no longer watched: the task has ended");
         }
     }
 
@@ -108,8 +108,8 @@ impl Reloads {
         if watcher.is_some_and(|watcher| watcher != state.watcher) {
             return;
         }
-        state.attempts.failures += 1;
-        state.attempts.fail(file, &error);
+        state.failures += 1;
+        state.fail(file, &error);
         drop(state);
         trace::event!(warn: error, "the rules stay as they are: the file is refused");
     }
@@ -117,10 +117,7 @@ impl Reloads {
     /// Notes that a file contains what is in force: its failure is over.
     pub(super) fn unchanged(&self, file: &Path) {
         let mut state = lock(&self.state);
-        let failure = state
-            .attempts
-            .failure
-            .take_if(|failure| failure.file == absolute(file));
+        let failure = state.failure.take_if(|it| it.file == absolute(file));
         drop(state);
         if failure.is_some() {
             let file = file.display().to_string();
@@ -148,16 +145,14 @@ impl ReloadState {
             return None;
         }
         self.applied = reading;
-        self.attempts.failure = None;
+        self.failure = None;
         if rules.applied().hash == Some(hash) {
             return None;
         }
-        self.attempts.reloads += 1;
+        self.reloads += 1;
         Some(rules.replace_unused(new, hash))
     }
-}
 
-impl ReloadAttempts {
     /// Notes a failure. One that lasts keeps the time of its beginning.
     fn fail(&mut self, file: &Path, message: &str) {
         let is_same = |failure: &Failure| failure.message == message;
@@ -244,15 +239,6 @@ pub struct ReloadStatus {
     /// The file that is being watched. `None` before [`Limits::watch`](crate::Limits::watch), and
     /// once the runtime of the watching task has shut down.
     pub watched: Option<PathBuf>,
-}
-
-/// What became of the attempts to reload.
-#[derive(Debug, Default)]
-struct ReloadAttempts {
-    reloads: u64,
-    failures: u64,
-    failure: Option<Failure>,
-    watched: Option<Arc<Path>>,
 }
 
 /// Why the last attempt to reload failed.

@@ -110,7 +110,7 @@ async fn view(State(state): State<Arc<PageState>>, request: Request) -> Response
         let message = "after is no number, expected the tick of an earlier answer";
         return keys::refuse(StatusCode::BAD_REQUEST, message);
     };
-    if view.is_of_fleet() {
+    if matches!(view, View::Limited | View::Fleet) {
         page.limits.reports.want_fleet();
     }
     let (tag, text) = state.cache.get(page, view);

@@ -81,11 +81,6 @@ impl View {
             Self::Fleet => fleet(page, tick),
         }
     }
-
-    /// Whether it shows the other processes of the service.
-    pub(super) fn is_of_fleet(self) -> bool {
-        matches!(self, Self::Limited | Self::Fleet)
-    }
 }
 
 /// The rates of each rule in the last seconds or minutes.
