@@ -1,5 +1,6 @@
 //! The subjects of a rule, and which of them each quota of a file is of.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::config_error::{ConfigError, shorten_value};
@@ -184,12 +185,9 @@ impl Subjects {
                 }
             }
         }
-        for (at, entry) in entries.iter().enumerate() {
-            let mut before = entries[..at].iter().zip(&places);
-            let mut is_second = entry.policy.is_concurrent();
-            is_second &=
-                before.any(|(it, place)| *place == places[at] && it.policy.is_concurrent());
-            if is_second {
+        let mut with_permits = HashSet::new();
+        for (entry, place) in entries.iter().zip(&places) {
+            if entry.policy.is_concurrent() && !with_permits.insert(*place) {
                 let message = "a second max of requests at a time for one key, expected one";
                 return Err(entry.table.mistake_in(entry.field(), message));
             }

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::decision::{Decision, QuotaState};
+use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::rule::{Factor, Factors};
 use crate::store::{OperatorKey, OperatorKind, Take};
 
@@ -223,7 +223,8 @@ fn blocked(take: &Take, time: Duration) -> Box<Decision> {
     let policies = take.rule().policies().iter();
     let states =
         policies.map(|policy| QuotaState::new(0, time).with_max(algorithm.limit(&policy.quota())));
-    let mut decision = Decision::blocked(time, states.collect());
+    let verdict = Verdict::Denied { retry_after: time };
+    let mut decision = Decision::of_states(verdict, Source::Operator, states.collect());
     decision.set_hidden(|place| !take.is_told(place));
     decision.into()
 }

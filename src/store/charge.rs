@@ -121,8 +121,7 @@ impl Charge {
     /// As long as somebody keeps this, and it is not settled, its units may come back: a denial
     /// says so.
     fn open_charge(&self) -> Option<Arc<OpenCharge>> {
-        let counters = self.inner.counters.as_ref();
-        let counters = counters.filter(|_| self.has_units())?;
+        let counters = self.inner.counters.as_ref().filter(|_| self.has_units())?;
         let mut state = lock(&self.inner.state);
         let open = state.open.upgrade();
         if open.is_some() || state.is_claimed {

@@ -386,16 +386,17 @@ pub(super) fn of_permits(
 ) -> Decision {
     let (rule, only_looks) = (take.rule(), take.only_looks());
     let max = rule.max_permits();
-    let verdict = match () {
-        () if only_looks || holder.is_some() => Verdict::Allowed,
-        () if max == 0 => Verdict::Never,
-        () if held >= max => Verdict::Busy {
-            retry_after: rule.busy_retry(),
-        },
+    let verdict = if only_looks || holder.is_some() {
+        Verdict::Allowed
+    } else if max == 0 {
+        Verdict::Never
+    } else if held >= max {
+        let retry_after = rule.busy_retry();
+        Verdict::Busy { retry_after }
+    } else {
         // Another count denies the take.
-        () => Verdict::Denied {
-            retry_after: Duration::ZERO,
-        },
+        let retry_after = Duration::ZERO;
+        Verdict::Denied { retry_after }
     };
     let is_exceeded = match verdict {
         Verdict::Allowed => !only_looks && held > max,

@@ -155,8 +155,7 @@ impl OperatorKey {
     /// why.
     fn rest(&self) -> String {
         let by = self.by.as_deref().unwrap_or_default();
-        let note = self.note.iter().map(|note| format!("\n{note}"));
-        let note: String = note.collect();
+        let note: String = self.note.iter().map(|note| format!("\n{note}")).collect();
         match self.kind {
             OperatorKind::Raised(factor) => format!("{factor} {by}{note}"),
             OperatorKind::LetThrough | OperatorKind::Blocked => format!("{by}{note}"),

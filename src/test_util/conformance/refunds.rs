@@ -167,8 +167,7 @@ pub(super) async fn a_reset_ends_earlier_receipts(subject: &StoreUnderTest<'_>) 
                 subject.decision(&of(cost)).await,
             ];
             for receipt in &before {
-                let given_back = store.refund(&whole, receipt).await;
-                let given_back = given_back.expect("answers");
+                let given_back = store.refund(&whole, receipt).await.expect("answers");
                 assert_eq!(given_back, 0, "cost {cost}, {wait:?} later");
             }
             // Receipts from before could be the same in the very microsecond of the reset.

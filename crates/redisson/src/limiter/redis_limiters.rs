@@ -102,11 +102,9 @@ impl RedisLimiters {
             Generation::Third => &LIMITER_ACQUIRE,
         };
         let arguments = |command: &mut Cmd| {
-            let members = call.callers.iter();
-            let members = members.map(|id| member(id, request.permits));
-            let members = members.collect::<Vec<_>>().concat();
+            let members = call.callers.iter().map(|id| member(id, request.permits));
             command.arg(request.permits).arg(call.callers.len());
-            command.arg(members);
+            command.arg(members.collect::<Vec<_>>().concat());
             argument(command, call.redisson_average);
             command.arg(u8::from(call.is_in_doubt));
             argument(command, call.chosen_at);
