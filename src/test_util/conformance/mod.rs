@@ -51,7 +51,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use crate::algorithm::Algorithm;
-use crate::decision::Decision;
+use crate::decision::{Decision, Receipt};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::rule::Rule;
@@ -180,6 +180,17 @@ impl<'a> StoreUnderTest<'a> {
     }
 
     /// How many of these takes are allowed, asked one after the other.
+    /// The receipt of a take that has to be allowed.
+    async fn receipt(&self, take: &Take) -> Receipt {
+        let decision = self.decision(take).await;
+        decision.receipt().expect("it was charged")
+    }
+
+    async fn refund(&self, take: &Take, receipt: &Receipt) -> u64 {
+        let given_back = self.store.refund(take, receipt).await;
+        given_back.expect("an answer")
+    }
+
     async fn allowed(&self, take: &Take, times: usize) -> usize {
         allowed(&*self.store, take, times).await
     }
