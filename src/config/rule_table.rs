@@ -437,9 +437,8 @@ fn algorithm(value: &Value<'_>) -> Result<Algorithm, ConfigError> {
     value.text(&format!("one of {}", expected.join(", ")), |text| {
         // The leaky bucket as a meter is the same algorithm.
         let name = if text == "leaky-bucket" { "gcra" } else { text };
-        Algorithm::ALL
-            .into_iter()
-            .find(|known| known.name() == name)
+        let mut known = Algorithm::ALL.into_iter();
+        known.find(|known| known.name() == name)
     })
 }
 

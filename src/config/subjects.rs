@@ -207,9 +207,8 @@ impl Subjects {
         if let Some(entry) = entries.iter().rfind(|entry| entry.may_be_absent)
             && subjects.known.iter().all(|known| known.may_be_absent)
         {
-            return Err(entry
-                .table
-                .mistake_in("absent", RuleError::NoCertainSubject));
+            let mistake = RuleError::NoCertainSubject;
+            return Err(entry.table.mistake_in("absent", mistake));
         }
         Ok((subjects, places))
     }

@@ -89,9 +89,9 @@ impl Headers {
                 Self::None.write(rule, decision, headers);
                 return inner;
             }
-            self.names()
-                .iter()
-                .for_each(|name| _ = headers.remove(name));
+            for name in self.names() {
+                headers.remove(name);
+            }
         }
         self.write(rule, decision, headers);
         inner | own

@@ -37,9 +37,8 @@ impl Gate {
         response: &response::Parts,
     ) -> bool {
         if let Some(LayerResponse(denial)) = response.extensions.get() {
-            return denial
-                .as_ref()
-                .is_some_and(|it| it.refunds.is(&self.refunds));
+            let denial = denial.as_ref();
+            return denial.is_some_and(|it| it.refunds.is(&self.refunds));
         }
         if !admitted.is_grpc {
             return outcomes.contain_http(response.status);

@@ -210,11 +210,8 @@ where
             if let Some(answer) = &admitted.answer
                 && Answers::add_inner(request.extensions_mut(), answer)
             {
-                let warning = Warning::new(WarningKind::ChargedTwice);
-                admitted
-                    .gate
-                    .warnings
-                    .add(warning.about(admitted.rule.path()));
+                let warning = Warning::new(WarningKind::ChargedTwice).about(admitted.rule.path());
+                admitted.gate.warnings.add(warning);
             }
             if let Some(since) = admitted.waiting_since {
                 request.extensions_mut().insert(WaitingSince(since));

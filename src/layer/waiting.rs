@@ -150,9 +150,8 @@ fn of_counts<'a, T>(
         None => vec![of_count(take, &mut decision.quotas().iter())],
         Some(joint) => {
             let states = joint.states(take.rule(), decision);
-            states
-                .map(|(count, mut states)| of_count(count, &mut states))
-                .collect()
+            let of_counts = states.map(|(count, mut states)| of_count(count, &mut states));
+            of_counts.collect()
         }
     }
 }

@@ -130,10 +130,10 @@ impl PartnerAnswer<'_> {
 
     /// The time of a quota, unless some of it is left. A refusal need not say that nothing is.
     fn reset(&self, field: &str) -> Option<Option<Duration>> {
-        let left = field
+        let field_of_left = field
             .trim_end_matches("-after")
             .replace("reset", "remaining");
-        let left = self.text(&left);
+        let left = self.text(&field_of_left);
         let left = left.and_then(|left| seconds(left.split(';').next()?));
         let time = self.text(field);
         let is_used_up = left.map_or(self.is_refusal && time.is_some(), |left| left == 0.0);

@@ -33,10 +33,9 @@ impl Denials {
     pub(super) fn new(max_keys: usize, max_age: Duration, clock: Clock) -> Self {
         let max_keys = max_keys.min(Self::MAX_KEYS);
         let max_per_set = max_keys.clamp(1, MAX_DENIALS);
+        let sets = (0..max_keys / max_per_set).map(|_| Mutex::default());
         Self {
-            sets: (0..max_keys / max_per_set)
-                .map(|_| Mutex::default())
-                .collect(),
+            sets: sets.collect(),
             changes: CountChanges::default(),
             max_per_set,
             max_age: nanos(max_age),

@@ -131,12 +131,9 @@ impl Fleet for RedisStore {
         let reply = connection.call(&SET_KEY, &names, |command| {
             let longest = key.kind.max_time();
             command.arg(key.named()).arg(key.rest());
-            command
-                .arg(millis(key.time.min(longest)))
-                .arg(millis(longest));
-            command
-                .arg(OperatorKey::MAX)
-                .arg(millis(OperatorKey::MAX_RAISE_TIME));
+            command.arg(millis(key.time.min(longest)));
+            command.arg(millis(longest)).arg(OperatorKey::MAX);
+            command.arg(millis(OperatorKey::MAX_RAISE_TIME));
         });
         StoreFuture::boxed(async move {
             let reply = reply.await?;

@@ -510,9 +510,8 @@ impl<S: Store> Store for Resilient<S> {
     fn condition(&self) -> Condition {
         let (guarded, mut condition) = (self.guarded(), self.inner.condition());
         if let Some(fallback) = &guarded.fallback {
-            condition
-                .warnings
-                .extend(fallback.store.condition().warnings);
+            let warnings = fallback.store.condition().warnings;
+            condition.warnings.extend(warnings);
         }
         if let Some(breaker) = &guarded.breaker {
             let inner = condition.is_breaker_open == Some(true);

@@ -173,9 +173,8 @@ impl WaitQueues {
 
     /// Units of this count came back: the first of each of its queues asks.
     pub(crate) fn given_back(&self, count: u64) {
-        lock(&self.counts)
-            .of_count(count)
-            .for_each(CountQueue::ask_now);
+        let mut queues = lock(&self.counts);
+        queues.of_count(count).for_each(CountQueue::ask_now);
     }
 
     /// A permit of this process went back. Where that is announced, waiters hear of it then.
@@ -239,9 +238,9 @@ impl CountQueue {
         let now = Instant::now();
         self.returns += 1;
         (self.free_at, self.refill) = (now, None);
-        self.first()
-            .into_iter()
-            .for_each(|rank| self.tell(rank, now));
+        if let Some(rank) = self.first() {
+            self.tell(rank, now);
+        }
     }
 
     fn first(&self) -> Option<Rank> {
@@ -442,10 +441,10 @@ impl WaitPlace {
         must: bool,
     ) -> WaiterStep {
         let mut queues = lock(&self.queues.counts);
-        let stands = self
-            .at
-            .and_then(|(id, rank)| Some((queues.of.get_mut(&id)?, rank)));
-        let Some((queue, rank)) = stands else {
+        let Some((id, rank)) = self.at else {
+            return WaiterStep::Ask;
+        };
+        let Some(queue) = queues.of.get_mut(&id) else {
             return WaiterStep::Ask;
         };
         let look = if must {

@@ -161,9 +161,8 @@ impl KeyShard {
     /// With when the name fits again, and whether that is a hint.
     fn add(&mut self, name: &CountName, hash: u64, now: u64, until: (Option<u64>, bool)) {
         let keys = &self.keys;
-        let known = self
-            .places
-            .find(hash, |at| keys[*at as usize].is(name, hash));
+        let is_it = |at: &u32| keys[*at as usize].is(name, hash);
+        let known = self.places.find(hash, is_it);
         let at = match known {
             Some(at) => *at as usize,
             None => self.add_new(name, hash, now),
@@ -246,10 +245,8 @@ impl KeyShard {
             }
         }
         let counted = self.keys.iter().map(|place| place.counted(now));
-        let (at, fewest) = counted
-            .enumerate()
-            .min_by_key(|(_, it)| *it)
-            .unwrap_or_default();
+        let fewest = counted.enumerate().min_by_key(|(_, it)| *it);
+        let (at, fewest) = fewest.unwrap_or_default();
         (self.cursor, self.fewest) = ((at + 1) % self.keys.len(), fewest);
         (at, fewest)
     }
