@@ -139,32 +139,20 @@ impl Key {
             1 => ("|", ""),
             _ => ("|<", ">"),
         };
-        Self {
-            encoded: [mark, open, &self.encoded, close].concat(),
-            parts: 1,
-            is_address: false,
-        }
+        Self::one_part([mark, open, &self.encoded, close].concat())
     }
 
     /// This key as one part of another, which no other key is.
     pub(crate) fn in_one_part(self) -> Self {
         match self.parts {
             1 => self,
-            _ => Self {
-                encoded: ["<", &self.encoded, ">"].concat(),
-                parts: 1,
-                is_address: false,
-            },
+            _ => Self::one_part(["<", &self.encoded, ">"].concat()),
         }
     }
 
     /// A part of another key that says that there is no key, which no key is.
     pub(crate) fn none_in_one_part() -> Self {
-        Self {
-            encoded: "<~>".to_owned(),
-            parts: 1,
-            is_address: false,
-        }
+        Self::one_part("<~>".to_owned())
     }
 
     /// What names this key as that of one subject of a joint rule, in lists of keys of rules:
@@ -177,10 +165,16 @@ impl Key {
         let mut encoded = String::new();
         escape(name.as_bytes(), &mut encoded);
         encoded.extend([">", &self.encoded]);
+        Self::one_part(encoded)
+    }
+
+    /// A key of one part, with this text.
+    const fn one_part(encoded: String) -> Self {
+        let (parts, is_address) = (1, false);
         Self {
             encoded,
-            parts: 1,
-            is_address: false,
+            parts,
+            is_address,
         }
     }
 

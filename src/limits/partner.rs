@@ -191,15 +191,11 @@ fn since_1970(text: &str) -> Option<f64> {
     let [year, month, day, hour, minute, ref second @ ..] = numbers[..] else {
         return None;
     };
-    let offset = match zone[1..].split_once(':') {
+    let east = match zone[1..].split_once(':') {
         None => Some(0.0).filter(|_| zone.len() == 1)?,
         Some((hours, minutes)) => seconds(hours)? * 60.0 + seconds(minutes)?,
     };
-    let east = if zone.starts_with('-') {
-        -offset
-    } else {
-        offset
-    };
+    let east = if zone.starts_with('-') { -east } else { east };
     // Years begin in March, so that a leap day is the last day of one.
     let year = year - f64::from(month < 3.0);
     let month = (month - 3.0).rem_euclid(12.0);

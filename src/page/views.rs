@@ -6,7 +6,6 @@ use http::Uri;
 use serde_json::{Map, Value, json};
 
 use super::Page;
-use crate::fleet::process::Process;
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::metrics::RuleSnapshot;
@@ -291,8 +290,10 @@ fn fleet(page: &Page, tick: u64) -> Value {
     let others = limits.reports.state().processes.clone().unwrap_or_default();
     let mut others: Vec<_> = others.iter().filter(|it| it.id != own.id).collect();
     // The longest running first.
-    let age = |it: &Process| it.facts.started_ago_s;
-    others.sort_by(|one, other| age(other).total_cmp(&age(one)));
+    others.sort_by(|one, other| {
+        let [one, other] = [one, other].map(|it| it.facts.started_ago_s);
+        other.total_cmp(&one)
+    });
     let all = std::iter::once(&own).chain(others).take(PeerReport::MAX);
     let processes = all.map(|process| {
         let mut shown = json!(process.facts);
