@@ -127,7 +127,7 @@ impl FileWatcher {
         let applied = spawn_blocking(move || {
             let new = Rules::from_new_text(&content.text, &file)?;
             let rules = rules.upgrade();
-            Ok(rules.and_then(|rules| reloads.apply(number, &rules, new, content.hash)))
+            Ok(rules.and_then(|rules| reloads.apply(number, &rules, (new, content.hash))))
         });
         let panicked = |_| Err(self.error("a panic while its rules were read"));
         applied.await.unwrap_or_else(panicked)

@@ -14,6 +14,9 @@ pub(crate) struct Reloads {
     state: Mutex<ReloadState>,
 }
 
+/// The rules of a file, and the hash of its text.
+type NewRules = (Rules, ContentHash);
+
 #[derive(Debug, Default)]
 struct ReloadState {
     reloads: u64,
@@ -38,8 +41,8 @@ impl Reloads {
             Ok((Rules::from_new_text(&content.text, file)?, content.hash))
         };
         match read() {
-            Ok((new, hash)) => {
-                let applied = lock(&self.state).apply(reading, rules, new, hash);
+            Ok(new) => {
+                let applied = lock(&self.state).apply(reading, rules, new);
                 log_applied(file, applied.as_ref());
                 Ok(())
             }
@@ -89,15 +92,14 @@ impl Reloads {
         &self,
         watcher: u64,
         rules: &SharedRules,
-        new: Rules,
-        hash: ContentHash,
+        new: NewRules,
     ) -> Option<Applied> {
         let mut state = lock(&self.state);
         let reading = state.begin();
         if state.watcher != watcher {
             return None;
         }
-        state.apply(reading, rules, new, hash)
+        state.apply(reading, rules, new)
     }
 
     /// Notes that a file is refused: logs and counts it, unless another watcher has replaced the
@@ -134,13 +136,8 @@ impl ReloadState {
     }
 
     /// Applies rules, unless they are in force already, or a reading was applied that began later.
-    fn apply(
-        &mut self,
-        reading: u64,
-        rules: &SharedRules,
-        new: Rules,
-        hash: ContentHash,
-    ) -> Option<Applied> {
+    fn apply(&mut self, reading: u64, rules: &SharedRules, new: NewRules) -> Option<Applied> {
+        let (new, hash) = new;
         if reading < self.applied {
             return None;
         }
@@ -261,7 +258,7 @@ mod tests {
         let [old, new] = files.each_ref().map(|file| reloads.begin_watch(file));
         let apply = |watcher: u64, text: &str| {
             let new = Rules::from_toml(text).expect("valid");
-            reloads.apply(watcher, &rules, new, ContentHash::of(text))
+            reloads.apply(watcher, &rules, (new, ContentHash::of(text)))
         };
         let text = "[rules.a]\nmax-count = 1\nwindow = \"1s\"";
         assert!(apply(old, text).is_none());
