@@ -242,12 +242,7 @@ impl Gate {
             Ok(decision) => decision,
             Err(error) => return self.judge_failure(asked, error),
         };
-        let AskedTake {
-            mut take,
-            asked,
-            wait,
-            ..
-        } = asked;
+        let (mut take, wait, asked) = (asked.take, asked.wait, asked.asked);
         self.log_decided(take.rule(), &decision);
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_told(quota));

@@ -270,7 +270,7 @@ impl Gate {
         match refusal {
             Refusal::Denied(take, decision) => {
                 let response = quota_exceeded(take.rule(), &decision, grpc);
-                let retry_soon = self.retry_soon_while_charges_are_open(&take, &decision);
+                let retry_soon = self.retry_soon_if_refunds_are_open(&take, &decision);
                 self.denied(take.rule(), decision, retry_soon, response)
             }
             Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, grpc)),
@@ -297,7 +297,7 @@ impl Gate {
         head: Parts,
     ) -> Response {
         let rule = Arc::clone(take.rule());
-        let retry_soon = self.retry_soon_while_charges_are_open(&take, &decision);
+        let retry_soon = self.retry_soon_if_refunds_are_open(&take, &decision);
         let grpc = grpc::content_type(&head.method, &head.headers).cloned();
         let denied = Denied::new(take, decision.clone(), head);
         let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
@@ -308,11 +308,7 @@ impl Gate {
 
     /// The denial with an earlier retry-after for the client, while this process may give back units
     /// that would make room: the client comes again soon. `None` if the denial is shown as it is.
-    fn retry_soon_while_charges_are_open(
-        &self,
-        take: &Take,
-        decision: &Decision,
-    ) -> Option<Decision> {
+    fn retry_soon_if_refunds_are_open(&self, take: &Take, decision: &Decision) -> Option<Decision> {
         const SOON: Duration = Duration::from_secs(1);
         let may_have_room = match take.as_joint() {
             _ if decision.source() == Source::Operator => false,

@@ -301,14 +301,9 @@ impl CountQueue {
         }
     }
 
-    /// What this one does now: `until` is the end of its patience.
-    fn look(
-        &mut self,
-        rank: Rank,
-        now: Instant,
-        until: Option<Instant>,
-        may_return: bool,
-    ) -> WaiterStep {
+    /// What this one does now.
+    fn look(&mut self, rank: Rank, now: Instant, bound: WaitBound) -> WaiterStep {
+        let WaitBound { until, may_return } = bound;
         let is_over = until.is_some_and(|until| until <= now);
         let is_late = until.is_some_and(|until| until < self.free_at);
         if !self.sleeping.contains_key(&rank) {
@@ -333,6 +328,15 @@ impl CountQueue {
             _ => ask_at,
         })
     }
+}
+
+/// How long a waiter goes on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitBound {
+    /// The end of its patience. `None` for one that waits without a limit.
+    pub(super) until: Option<Instant>,
+    /// Whether units of what it lacks may come back.
+    pub(super) may_return: bool,
 }
 
 /// What a waiter does.
@@ -413,33 +417,22 @@ impl WaitPlace {
         }
     }
 
-    /// Waits until it has to ask. False if it gives up: where `until` is over, or nothing can come
-    /// back and there is no room before. Once a second it also looks whether it `must_ask`.
-    pub(crate) async fn turn(
-        &self,
-        until: Option<Instant>,
-        may_return: bool,
-        must_ask: impl Fn() -> bool,
-    ) -> bool {
+    /// Waits until it has to ask. False if it gives up: where its patience is over, or nothing can
+    /// come back and there is no room before. Once a second it also looks whether it `must_ask`.
+    pub(crate) async fn turn(&self, bound: WaitBound, must_ask: impl Fn() -> bool) -> bool {
         loop {
             let (now, must) = (Instant::now(), must_ask());
-            let wake_at = match self.look(now, until, may_return, must) {
+            let wake_at = match self.look(now, bound, must) {
                 WaiterStep::Ask => return true,
                 WaiterStep::GiveUp => return false,
                 WaiterStep::At(instant) => instant.min(now + ASK_EVERY),
             };
-            let wake_at = until.into_iter().fold(wake_at, Instant::min);
+            let wake_at = bound.until.into_iter().fold(wake_at, Instant::min);
             let _ = timeout_at(wake_at, self.changed.notified()).await;
         }
     }
 
-    fn look(
-        &self,
-        now: Instant,
-        until: Option<Instant>,
-        may_return: bool,
-        must: bool,
-    ) -> WaiterStep {
+    fn look(&self, now: Instant, bound: WaitBound, must: bool) -> WaiterStep {
         let mut queues = lock(&self.queues.counts);
         let Some((id, rank)) = self.at else {
             return WaiterStep::Ask;
@@ -450,7 +443,7 @@ impl WaitPlace {
         let look = if must {
             WaiterStep::Ask
         } else {
-            queue.look(rank, now, until, may_return)
+            queue.look(rank, now, bound)
         };
         if matches!(look, WaiterStep::Ask) {
             queue.tell(rank, now);
