@@ -11,8 +11,8 @@ use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
 
 /// Fields that carry credentials. Their values are stored as hashes only.
-const CREDENTIALS: &str = "api-key authorization cookie proxy-authorization x-access-token x-api-key \
-     x-auth-token x-csrf-token";
+const CREDENTIALS: &str = "api-key authorization cookie proxy-authorization x-access-token \
+     x-api-key x-auth-token x-csrf-token";
 
 /// The value of a header field as the key. A field that nobody has verified is a way around the
 /// limit: with a fresh value in each request, a client has a fresh limit each time.

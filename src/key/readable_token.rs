@@ -2,8 +2,8 @@
 
 /// How the tokens of well-known services begin, and those of fields: a digit, a letter and enough
 /// characters follow.
-const BEGINNINGS: &str = "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- sk- sk_ rk_ xoxb- xoxp- xoxa- \
-     AKIA AIza ya29. hf_ npm_ pypi- SG. dop_v1_ shpat_ eyJ Bearer%20 Basic%20";
+const BEGINNINGS: &str = "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- sk- sk_ rk_ xoxb- xoxp- \
+     xoxa- AKIA AIza ya29. hf_ npm_ pypi- SG. dop_v1_ shpat_ eyJ Bearer%20 Basic%20";
 const MIN_BEHIND_BEGINNING: usize = 16;
 /// Shorter mixed texts may be the ids of users, as many services make them. The tokens of Telegram's
 /// bots have so many characters.

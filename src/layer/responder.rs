@@ -306,8 +306,8 @@ impl Gate {
         self.denied(&rule, decision, retry_soon, response)
     }
 
-    /// The denial with an earlier retry-after for the client, while this process may give back units
-    /// that would make room: the client comes again soon. `None` if the denial is shown as it is.
+    /// The denial with an earlier retry-after for the client, while this process may give back
+    /// units that would make room: the client comes again soon. `None` if it is shown as it is.
     fn retry_soon_if_refunds_are_open(&self, take: &Take, decision: &Decision) -> Option<Decision> {
         const SOON: Duration = Duration::from_secs(1);
         let may_have_room = match take.as_joint() {

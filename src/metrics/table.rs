@@ -63,7 +63,9 @@ macro_rules! table {
             pub(super) fn snapshot(&self, path: &str) -> RuleSnapshot {
                 RuleSnapshot {
                     path: path.to_owned(),
-                    decisions: self.decisions.each_ref().map(|it| it.each_ref().map(AtomicCounter::get)),
+                    decisions: self.decisions.each_ref().map(|of_outcome| {
+                        of_outcome.each_ref().map(AtomicCounter::get)
+                    }),
                     denials: Vec::new(),
                     shadow_denials: Vec::new(),
                     plans: Vec::new(),

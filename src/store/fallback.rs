@@ -42,7 +42,8 @@ impl LocalFallback {
             Err(failure) if matches!(take.rule().on_error(), None | Some(OnError::Fallback)) => {
                 if self.failures.failed() {
                     let (kind, error) = (failure.kind().name(), failure.to_string());
-                    trace::event!(warn: store, kind, error, "the fallback decides, in the memory of this process");
+                    trace::event!(warn: store, kind, error,
+                        "the fallback decides, in the memory of this process");
                 }
                 return self.decide(take, failure);
             }
