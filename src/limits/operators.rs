@@ -201,12 +201,12 @@ impl Limits {
         }
         let is_known = seconds == 0 || was_operated || self.is_used(path, &said.key).await;
         if is_known {
-            trace::event!(info: path, key, row, by, note, seconds, "a key is {what}")
-        } else {
-            trace::event!(warn: path, key, row, by, note, seconds,
-                "a key is {what} that no request had lately: is it the one?")
+            trace::event!(info: path, key, row, by, note, seconds, "a key is {what}");
+            return Ok(true);
         }
-        Ok(is_known)
+        trace::event!(warn: path, key, row, by, note, seconds,
+            "a key is {what} that no request had lately: is it the one?");
+        Ok(false)
     }
 
     /// Whether requests of this key, by its name, count or were denied lately; true also if nobody
