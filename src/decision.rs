@@ -304,12 +304,6 @@ impl Decision {
         Self::from_states(verdict, source, cost, states, None)
     }
 
-    /// The denial of an operator: no quota denied the take.
-    pub(crate) fn blocked(time: Duration, states: Arc<[QuotaState]>) -> Self {
-        let verdict = Verdict::Denied { retry_after: time };
-        Self::of_states(verdict, Source::Operator, states)
-    }
-
     pub(crate) fn from_states(
         verdict: Verdict,
         source: Source,

@@ -107,31 +107,7 @@
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.
 //!
-#![cfg_attr(feature = "axum", doc = "[`MatchedPath`]: crate::MatchedPath")]
-#![cfg_attr(feature = "config", doc = "[`config`]: crate::config")]
-#![cfg_attr(feature = "config", doc = "[`live`]: crate::live")]
-#![cfg_attr(feature = "redis", doc = "[`RedisStore`]: crate::RedisStore")]
-#![cfg_attr(feature = "redis", doc = "[`redis`]: crate::redis")]
-#![cfg_attr(feature = "limiter", doc = "[`limiter`]: crate::limiter")]
-#![cfg_attr(feature = "lock", doc = "[`lock`]: crate::lock")]
-#![cfg_attr(
-    not(feature = "axum"),
-    doc = "[`MatchedPath`]: https://docs.rs/tidegate"
-)]
-#![cfg_attr(not(feature = "config"), doc = "[`config`]: https://docs.rs/tidegate")]
-#![cfg_attr(not(feature = "config"), doc = "[`live`]: https://docs.rs/tidegate")]
-#![cfg_attr(
-    not(feature = "redis"),
-    doc = "[`RedisStore`]: https://docs.rs/tidegate"
-)]
-#![cfg_attr(not(feature = "redis"), doc = "[`redis`]: https://docs.rs/tidegate")]
-#![cfg_attr(
-    not(feature = "limiter"),
-    doc = "[`limiter`]: https://docs.rs/tidegate"
-)]
-#![cfg_attr(not(feature = "lock"), doc = "[`lock`]: https://docs.rs/tidegate")]
-#![cfg_attr(feature = "page", doc = "[`page`]: crate::page")]
-#![cfg_attr(not(feature = "page"), doc = "[`page`]: https://docs.rs/tidegate")]
+#![cfg_attr(not(feature = "full"), doc = include_str!("absent_links.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;

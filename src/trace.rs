@@ -19,9 +19,8 @@ impl TakeSpan {
             use tracing::field::Empty;
             // The store's name is only made if a subscriber listens.
             let is_enabled = tracing::enabled!(target: "tidegate", tracing::Level::DEBUG);
-            let span = match is_enabled {
-                false => tracing::Span::none(),
-                true => tracing::debug_span!(
+            let span = if is_enabled {
+                tracing::debug_span!(
                     target: "tidegate",
                     "tidegate.take",
                     path,
@@ -29,7 +28,9 @@ impl TakeSpan {
                     outcome = Empty,
                     source = Empty,
                     error = Empty
-                ),
+                )
+            } else {
+                tracing::Span::none()
             };
             Self { span }
         }

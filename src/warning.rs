@@ -168,134 +168,114 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.as_deref().unwrap_or_default();
         let name = self.name.as_deref().unwrap_or_default();
-        match self.kind {
-            WarningKind::NoRule => write!(
-                f,
+        let text = match self.kind {
+            WarningKind::NoRule => format!(
                 "there is no rule for {path:?}, so its layer or check limits nothing: add a rule, or \
                  correct that path"
             ),
-            WarningKind::NoKey => write!(
-                f,
+            WarningKind::NoKey => format!(
                 "nothing says whom the rule {path:?} counts, so its layer counts all clients \
                  together: give a key to the layer, the rule or Limits, or say Everyone (in a file \
                  \"everyone\")"
             ),
-            WarningKind::CostAboveQuota => write!(
-                f,
+            WarningKind::CostAboveQuota => format!(
                 "a request for {path:?} costs more than its quota {name:?} ever admits, so it is denied \
                  for good: make the quota or its burst larger, or the cost smaller"
             ),
-            WarningKind::UnusedRule => write!(
-                f,
+            WarningKind::UnusedRule => format!(
                 "neither a layer nor a check has used the rule {path:?}: make a layer of this path, \
                  declare its checks by Limits::declare_checks, or correct the path of the rule"
             ),
-            WarningKind::PeerIpBehindProxy => write!(
-                f,
+            WarningKind::PeerIpBehindProxy => format!(
                 "the key of {path:?} is PeerIp, but a request has the field {name}, as proxies write it: \
                  behind a proxy all clients share one limit; use ClientIp::behind with its networks"
             ),
-            WarningKind::ExemptBehindProxy => write!(
-                f,
+            WarningKind::ExemptBehindProxy => format!(
                 "{path:?} exempts networks, but a request has the field {name}, as proxies write it, \
                  and is not exempt: add a table [client-ip] that says which proxies are trusted, or \
                  trusted = [] if clients connect directly"
             ),
-            WarningKind::FewerHops => write!(
-                f,
+            WarningKind::FewerHops => format!(
                 "a request for {path:?} has fewer addresses in the field {name} than \
                  ClientIp::behind_hops says: it did not come through all proxies, and is counted by \
                  the address that sent it; correct the number, or close the way around the proxies"
             ),
-            WarningKind::MoreHops => write!(
-                f,
+            WarningKind::MoreHops => format!(
                 "a request for {path:?} has a private address in the field {name} where \
                  ClientIp::behind_hops finds the client, and a public one before it, which the client \
                  may have made up: the proxy sees private addresses (NAT), or there is another proxy, \
                  whose clients share one limit; only if a proxy of yours wrote the public address, \
                  make the number larger by one"
             ),
-            WarningKind::LargeLog => write!(
-                f,
+            WarningKind::LargeLog => format!(
                 "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \
                  entries for each key: use the algorithm \"sliding-window\" or \"gcra\""
             ),
-            WarningKind::OutcomeOfCheck => write!(
-                f,
+            WarningKind::OutcomeOfCheck => format!(
                 "{path:?} has {name}, but limits.check and limits.call see no response, so nothing \
                  is given back: add \"error\" for functions that return an Err, or let the code \
                  call refund on the charge that the check returns"
             ),
-            WarningKind::PermitNotKept => write!(
-                f,
+            WarningKind::PermitNotKept => format!(
                 "{path:?} limits how many run at a time, but the permit that limits.check gave was \
                  dropped at once, so nothing is limited: write \
                  `let admitted = limits.check(..).await?;` and keep it as long as the work takes"
             ),
-            WarningKind::NotOutgoing => write!(
-                f,
+            WarningKind::NotOutgoing => format!(
                 "limits.outgoing uses {path:?}, whose rule is not for outgoing calls, so what the \
                  partner answers holds nothing: write `outgoing = true` into the rule"
             ),
-            WarningKind::RefusalNotUnderstood => write!(
-                f,
+            WarningKind::RefusalNotUnderstood => format!(
                 "the partner of {path:?} refuses calls with a field {name} that is not understood, so \
                  each holds its key for a second: call limits.hold with what the partner means"
             ),
-            WarningKind::GrpcStatusInTrailers => write!(
-                f,
+            WarningKind::GrpcStatusInTrailers => format!(
                 "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, which \
                  come too late: nothing is given back; let the handler call Charges::refund"
             ),
-            WarningKind::UnknownPlan => write!(
-                f,
+            WarningKind::UnknownPlan => format!(
                 "a request has the plan \"{name}\", which the rule {path:?} does not have: the rule's \
                  own quotas apply; add that plan to the rule, or give such requests no plan"
             ),
-            WarningKind::UnfitPlan => write!(
-                f,
+            WarningKind::UnfitPlan => format!(
                 "code gives a plan to a request of {path:?} that does not fit the rule ({name}): the \
                  rule's own quotas apply; correct what Plan::of is told, or the rule"
             ),
-            WarningKind::UnboundPlan => write!(
-                f,
+            WarningKind::UnboundPlan => format!(
                 "a request of {path:?} has a plan by value among its extensions, which says \
                  nothing of its path and is unused: if it is for this path, write \
                  .plan_value({path:?}, |head| head.extensions.get::<Plan>().cloned()) on Limits, or \
                  without the path on its layer"
             ),
-            WarningKind::KeyOfJointRule => write!(
-                f,
+            WarningKind::KeyOfJointRule => format!(
                 "code sets a key for {path:?}, but each subject of the rule has its own, so that key \
                  counts nothing: take it out, or make it the key of a subject"
             ),
-            WarningKind::ReadableToken => write!(
-                f,
+            WarningKind::ReadableToken => format!(
                 "a key of {path:?} looks like a token, and the store keeps it as it is: make it by \
                  Bearer, or Key::secret, so that it is stored as a hash"
             ),
-            WarningKind::SetTooLate => write!(
-                f,
+            WarningKind::SetTooLate => format!(
                 "Limits::{name} was called after a layer was made, which does not have it: set it \
                  before the first layer"
             ),
-            WarningKind::ChargedTwice => write!(
-                f,
+            WarningKind::ChargedTwice => format!(
                 "a request is charged twice by the rule {path:?}, by two layers around one \
                  handler: take one of them out, or give it another path or key"
             ),
-            WarningKind::DefaultPrefix => f.write_str(
+            WarningKind::DefaultPrefix => {
                 "the keys in Redis have the default prefix, so other services with rules of the same \
                  name count together with this one: use Resilient::redis(url, \"name-of-the-service\") \
-                 or RedisStore::prefix",
-            ),
-            WarningKind::RedisEvicts => f.write_str(EVICTS),
-            WarningKind::MemoryNearlyFull => f.write_str(
+                 or RedisStore::prefix".to_owned()
+            }
+            WarningKind::RedisEvicts => EVICTS.to_owned(),
+            WarningKind::MemoryNearlyFull => {
                 "a memory store had 80 % of its keys: when all are taken and still count, a new key \
                  gets an error; make MemoryStore::with_max_keys larger than the number of clients in \
-                 one window",
-            ),
-        }
+                 one window".to_owned()
+            }
+        };
+        f.write_str(&text)
     }
 }
 

@@ -49,12 +49,8 @@ pub(crate) fn content_type<'a>(method: &Method, headers: &'a HeaderMap) -> Optio
 }
 
 fn names_grpc(content_type: &[u8]) -> bool {
-    let names = [
-        "application/grpc",
-        "application/grpc-web",
-        "application/grpc-web-text",
-    ];
-    names.iter().any(|name| {
+    const NAMES: &str = "application/grpc application/grpc-web application/grpc-web-text";
+    NAMES.split(' ').any(|name| {
         let split = content_type.split_at_checked(name.len());
         split.is_some_and(|(start, rest)| {
             let has_ended = matches!(rest.first(), None | Some(b'+' | b';'));

@@ -38,9 +38,10 @@ pub(crate) fn quota_exceeded(
         None => quota_exceeded_document(rule, decision),
         Some(content_type) => {
             let is_busy = is_told_busy(rule, decision);
-            let mut message = match is_busy {
-                true => BUSY.to_ascii_lowercase().into_bytes(),
-                false => b"quota exceeded".to_vec(),
+            let mut message = if is_busy {
+                BUSY.to_ascii_lowercase().into_bytes()
+            } else {
+                b"quota exceeded".to_vec()
             };
             for (at, policy) in told(rule, decision).enumerate() {
                 message.extend_from_slice(if at == 0 { b": " } else { b", " });

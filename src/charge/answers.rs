@@ -41,7 +41,7 @@ impl Answers {
     #[inline]
     pub(crate) fn add_inner(request: &mut Extensions, answer: &Charge) -> bool {
         let mut answer = answer.clone();
-        answer.release();
+        answer.stop_keeping_open();
         let outer: &mut Self = request.get_or_insert_default();
         let is_repeated = outer.charges.iter().any(|it| it.is_of_count_of(&answer));
         outer.charges.push(answer);
@@ -130,7 +130,7 @@ impl Charges {
     pub fn from_extensions(extensions: &Extensions) -> Self {
         let answers = extensions.get::<Answers>();
         let answers = answers.into_iter().flat_map(|it| &it.charges);
-        answers.filter_map(Charge::hand_out).collect()
+        answers.filter_map(Charge::for_settling).collect()
     }
 }
 

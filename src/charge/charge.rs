@@ -1,5 +1,5 @@
 use std::iter::empty;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::mem::replace;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -40,14 +40,14 @@ use crate::waiting::OpenCharge;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Charge {
-    charged: Arc<Charged>,
-    /// While a charge holds this, its units may come back.
-    open: Option<Arc<OpenCharge>>,
+    inner: Arc<ChargeInner>,
+    /// While a charge keeps this, its units may come back.
+    kept_open: Option<Arc<OpenCharge>>,
 }
 
 /// What was charged: clones of a charge share it.
 #[derive(Debug)]
-struct Charged {
+struct ChargeInner {
     store: Arc<dyn Store>,
     take: Take,
     /// With the receipt. A layer hands on decision and charge together.
@@ -56,10 +56,15 @@ struct Charged {
     counters: Option<Arc<RuleCounters>>,
     /// Asks what nobody waits for.
     refunds: RefundQueue,
+    state: Mutex<ChargeState>,
+}
+
+#[derive(Debug, Default)]
+struct ChargeState {
     /// Whether a call that gives it back has begun.
-    is_claimed: AtomicBool,
-    /// What the charges hold whose units may come back: a denial says so.
-    open: Mutex<Weak<OpenCharge>>,
+    is_claimed: bool,
+    /// What the charges keep whose units may come back: a denial says so.
+    open: Weak<OpenCharge>,
 }
 
 impl Charge {
@@ -74,7 +79,7 @@ impl Charge {
 
     /// Whether both are of one count of one store.
     pub(crate) fn is_of_count_of(&self, other: &Self) -> bool {
-        let [one, other] = [self, other].map(|it| (&it.charged.store, it.take().count_name()));
+        let [one, other] = [self, other].map(|it| (&it.inner.store, it.take().count_name()));
         one.1 == other.1 && Arc::ptr_eq(one.0, other.0)
     }
 
@@ -86,65 +91,55 @@ impl Charge {
         counters: Option<Arc<RuleCounters>>,
         refunds: RefundQueue,
     ) -> Self {
-        let charged = Charged {
+        let inner = ChargeInner {
             store,
             take,
             decision,
             counters,
             refunds,
-            is_claimed: AtomicBool::new(false),
-            open: Mutex::default(),
+            state: Mutex::default(),
         };
         Self {
-            charged: Arc::new(charged),
-            open: None,
+            inner: Arc::new(inner),
+            kept_open: None,
         }
     }
 
     /// The layer's decision.
     pub(crate) fn decision(&self) -> &Decision {
-        &self.charged.decision
+        &self.inner.decision
     }
 
     /// This charge for code that may settle it, if something was charged.
-    pub(crate) fn hand_out(&self) -> Option<Self> {
-        if !self.charged.decision.has_receipt() {
+    pub(crate) fn for_settling(&self) -> Option<Self> {
+        if !self.inner.decision.has_receipt() {
             return None;
         }
-        self.charged.refunds.remember_runtime();
-        Some(Self {
-            charged: Arc::clone(&self.charged),
-            open: self.open(),
-        })
+        self.inner.refunds.remember_runtime();
+        Some(self.clone().keeping_open())
     }
 
-    /// As long as somebody holds this, and it is not settled, its units may come back: a denial
+    /// As long as somebody keeps this, and it is not settled, its units may come back: a denial
     /// says so.
-    pub(crate) fn open(&self) -> Option<Arc<OpenCharge>> {
-        let counters = self
-            .charged
-            .counters
-            .as_ref()
-            .filter(|_| self.has_units())?;
-        let mut open = lock(&self.charged.open);
-        if let Some(open) = open.upgrade() {
-            return Some(open);
+    fn open_charge(&self) -> Option<Arc<OpenCharge>> {
+        let counters = self.inner.counters.as_ref().filter(|_| self.has_units())?;
+        let mut state = lock(&self.inner.state);
+        let open = state.open.upgrade();
+        if open.is_some() || state.is_claimed {
+            return open;
         }
-        if self.charged.is_claimed.load(Ordering::Relaxed) {
-            return None;
-        }
-        let receipt = self.charged.decision.receipt_or_none();
+        let receipt = self.inner.decision.receipt_or_none();
         let counts = self.take().parts(&receipt);
-        let counts = counts.map(|(take, receipt)| (take.hash(), receipt.units()));
+        let counts = counts.map(|(count, receipt)| (count.hash(), receipt.units()));
         let life = Duration::from_micros(self.take().life_micros());
         let opened = Arc::new(counters.open.open(counts, life));
-        *open = Arc::downgrade(&opened);
+        state.open = Arc::downgrade(&opened);
         Some(opened)
     }
 
     /// Whether something was charged, if only in counts with a cost of their own.
     fn has_units(&self) -> bool {
-        let decision = &self.charged.decision;
+        let decision = &self.inner.decision;
         let in_counts = || {
             let receipt = decision.receipt_or_none();
             receipt.counts().iter().any(|count| count.units() > 0)
@@ -152,22 +147,22 @@ impl Charge {
         decision.units() > 0 || in_counts()
     }
 
-    /// This charge, which holds itself open.
-    pub(crate) fn opened(mut self) -> Self {
-        self.open = self.open();
+    /// This charge, which keeps itself open.
+    pub(crate) fn keeping_open(mut self) -> Self {
+        self.kept_open = self.open_charge();
         self
     }
 
-    /// It holds it open no more.
-    pub(crate) fn release(&mut self) {
-        self.open = None;
+    /// It keeps itself open no more.
+    pub(crate) fn stop_keeping_open(&mut self) {
+        self.kept_open = None;
     }
 
     /// So many units of the request's cost were given back, or perhaps.
     fn close(&self, what: GiveBack, given_back: u64) {
-        if let Some(open) = lock(&self.charged.open).upgrade() {
+        if let Some(open) = lock(&self.inner.state).open.upgrade() {
             let take = self.take();
-            let receipt = self.charged.decision.receipt_or_none();
+            let receipt = self.inner.decision.receipt_or_none();
             open.close(|count| match what.units_in(take, count, given_back) {
                 Some(units) => units,
                 None => receipt.counts().get(count).map_or(0, Receipt::units),
@@ -178,19 +173,19 @@ impl Charge {
     /// The take that was allowed: its rule, key and cost.
     #[must_use]
     pub fn take(&self) -> &Take {
-        &self.charged.take
+        &self.inner.take
     }
 
     /// The store's receipt.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
-        self.charged.decision.receipt_or_none()
+        self.inner.decision.receipt_or_none()
     }
 
     /// The store that was charged.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.charged.store
+        &self.inner.store
     }
 
     /// Gives all units back that still count, and returns their number. Clones are the same charge,
@@ -265,7 +260,7 @@ impl Charge {
 
     /// Gives this back in the background.
     pub(super) fn give_back_later(&self, what: GiveBack) {
-        self.charged.refunds.give_back(self, what);
+        self.inner.refunds.give_back(self, what);
     }
 
     pub(super) async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
@@ -288,23 +283,20 @@ impl Charge {
     /// The right to give this back; `None` if somebody else has it, or if there is nothing to give
     /// back.
     pub(super) fn claim(&self, what: GiveBack) -> Option<Refund> {
-        let reserved = self.charged.decision.units();
+        let reserved = self.inner.decision.units();
         let units = reserved.saturating_sub(what.used());
-        if self.charged.is_claimed.swap(true, Ordering::Relaxed) {
+        if replace(&mut lock(&self.inner.state).is_claimed, true) {
             return None;
         }
-        let beyond = what.beyond(reserved);
-        let owed = match beyond > 0
-            && self
-                .take()
-                .first_question(beyond)
-                .counts_owed()
-                .next()
-                .is_some()
-        {
-            true => beyond,
-            false => 0,
-        };
+        let mut owed = what.beyond(reserved);
+        if owed > 0 {
+            let ask = self.take().first_question(owed);
+            owed = if ask.counts_owed().next().is_some() {
+                owed
+            } else {
+                0
+            };
+        }
         // A request at a cost of 0 gets back what quotas with a cost of their own were charged.
         let gives_back = units > 0 || matches!(what, GiveBack::Everything) && self.has_units();
         if !gives_back && owed == 0 {
@@ -314,8 +306,8 @@ impl Charge {
         Some(Refund {
             // It is open until the store has answered.
             charge: Self {
-                charged: Arc::clone(&self.charged),
-                open: lock(&self.charged.open).upgrade(),
+                inner: Arc::clone(&self.inner),
+                kept_open: lock(&self.inner.state).open.upgrade(),
             },
             what,
             units,
@@ -437,20 +429,17 @@ impl Refund {
         if let GiveBack::Unused { .. } = self.what {
             ask = ask.at_cost_of_request();
         }
-        let receipt = self.charge.charged.decision.receipt_or_none();
+        let receipt = self.charge.inner.decision.receipt_or_none();
         match self.owed {
-            0 => self.charge.charged.store.refund(&ask, &receipt),
-            _ => self.charge.charged.store.owe(&ask, &receipt),
+            0 => self.charge.inner.store.refund(&ask, &receipt),
+            _ => self.charge.inner.store.owe(&ask, &receipt),
         }
     }
 
     /// The store was not asked: the charge may be given back once more.
     fn was_not_sent(mut self) {
         self.is_answered = true;
-        self.charge
-            .charged
-            .is_claimed
-            .store(false, Ordering::Relaxed);
+        lock(&self.charge.inner.state).is_claimed = false;
     }
 
     /// Counts what the store has given back, or charged: no more than was asked for, whatever it
@@ -462,7 +451,7 @@ impl Refund {
             charged,
             forgiven: self.owed - charged,
         };
-        if let Some(counters) = &self.charge.charged.counters {
+        if let Some(counters) = &self.charge.inner.counters {
             counters.refunded(settled.given_back);
             counters.owed(settled.charged, settled.forgiven);
         }
@@ -477,7 +466,7 @@ impl Drop for Refund {
         if self.is_answered {
             return;
         }
-        if let Some(counters) = &self.charge.charged.counters
+        if let Some(counters) = &self.charge.inner.counters
             && (!self.is_awaited || self.owed > 0)
         {
             counters.numbers.refunds_lost.add(1);

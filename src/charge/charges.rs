@@ -93,7 +93,7 @@ impl Charges {
     /// ```
     #[must_use]
     pub fn current() -> Self {
-        let charge = OF_CALL.try_with(|charge| charge.as_ref()?.hand_out());
+        let charge = OF_CALL.try_with(|charge| charge.as_ref()?.for_settling());
         charge.ok().flatten().map(Self::of_one).unwrap_or_default()
     }
 
@@ -178,12 +178,10 @@ impl Charges {
     /// ```
     #[must_use]
     pub fn of(&self, path: &str) -> Self {
-        let charges = self
-            .iter()
-            .filter(|charge| charge.take().rule().path() == path);
+        let of_rule = |charge: &&Charge| charge.take().rule().path() == path;
         Self {
             owes: true,
-            ..charges.cloned().collect()
+            ..self.iter().filter(of_rule).cloned().collect()
         }
     }
 }

@@ -84,7 +84,10 @@ struct HeldPermit {
 }
 
 /// Since when a caller has a permit, and what tells that it was dropped at once.
-struct DropWatch(std::time::Instant, Box<dyn Fn() + Send + Sync>);
+struct DropWatch {
+    since: std::time::Instant,
+    tell: Box<dyn Fn() + Send + Sync>,
+}
 
 /// A drop in the same statement takes about a microsecond. Work that takes less than this needs no
 /// permit.
@@ -92,7 +95,7 @@ const AT_ONCE: Duration = Duration::from_micros(50);
 
 impl fmt::Debug for DropWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DropWatch").field(&self.0).finish()
+        f.debug_tuple("DropWatch").field(&self.since).finish()
     }
 }
 
@@ -162,7 +165,10 @@ impl Permit {
     /// This permit, which tells if its caller drops it where it got it.
     pub(crate) fn watched(mut self, tell: impl Fn() + Send + Sync + 'static) -> Self {
         if let Some(held) = Arc::get_mut(&mut self.0) {
-            held.watch = Some(DropWatch(std::time::Instant::now(), Box::new(tell)));
+            held.watch = Some(DropWatch {
+                since: std::time::Instant::now(),
+                tell: Box::new(tell),
+            });
         }
         self
     }
@@ -170,7 +176,7 @@ impl Permit {
 
 impl Drop for HeldPermit {
     fn drop(&mut self) {
-        if let Some(DropWatch(since, tell)) = &self.watch
+        if let Some(DropWatch { since, tell }) = &self.watch
             && since.elapsed() < AT_ONCE
         {
             tell();

@@ -39,7 +39,7 @@ struct Pending {
     asked: UnawaitedCalls,
     /// Releases that wait for room.
     waiting: UnawaitedCalls,
-    /// The permits that requests in progress hold.
+    /// The permits of requests in progress.
     permits: HeldPermits,
     /// That of the first request with a charge that was handed out: such a charge may be settled by
     /// a thread of its own.

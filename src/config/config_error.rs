@@ -166,11 +166,8 @@ const MAX_VALUE: usize = 100;
 /// The first 100 characters of a value, on one line: enough to find it, however long the values in
 /// a file are.
 pub(super) fn shorten_value(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(MAX_VALUE)
-        .flat_map(char::escape_debug)
-        .collect();
+    let beginning = text.chars().take(MAX_VALUE);
+    let mut shown: String = beginning.flat_map(char::escape_debug).collect();
     if text.chars().nth(MAX_VALUE).is_some() {
         shown.push('…');
     }

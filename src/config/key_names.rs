@@ -70,12 +70,13 @@ fn alternatives(value: &Value<'_>, client_ip: Option<&ClientIp>) -> Result<Named
         );
         return Err(value.mistake(message));
     }
-    let names = names
-        .into_iter()
-        .map(|name| match name.starts_with("header:") {
-            true => name.to_ascii_lowercase(),
-            false => name.to_owned(),
-        });
+    let names = names.into_iter().map(|name| {
+        if name.starts_with("header:") {
+            name.to_ascii_lowercase()
+        } else {
+            name.to_owned()
+        }
+    });
     Ok((names.collect::<Vec<_>>().join(" | "), extractors))
 }
 

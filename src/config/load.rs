@@ -51,10 +51,10 @@ impl Rules {
     /// as an empty file mostly is, unless the text says that nothing is to be limited.
     pub(crate) fn from_new_text(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let rules = Self::from_toml(text).map_err(|error| error.in_file(path))?;
-        match rules.is_enabled() && rules.len() == 0 {
-            true => Err(ConfigError::no_rules(path)),
-            false => Ok(rules),
+        if rules.is_enabled() && rules.len() == 0 {
+            return Err(ConfigError::no_rules(path));
         }
+        Ok(rules)
     }
 
     /// Reads the rules from a TOML text. [`config`](crate::config) describes it.
@@ -111,10 +111,10 @@ pub(super) fn exemptions(table: &Value<'_>) -> Result<Exemptions, ConfigError> {
         networks: table.read("networks", networks)?.unwrap_or_default(),
         client_ip: None,
     };
-    match exemptions.is_empty() {
-        true => Err(table.mistake("nothing is exempt, expected paths, methods or networks")),
-        false => Ok(exemptions),
+    if exemptions.is_empty() {
+        return Err(table.mistake("nothing is exempt, expected paths, methods or networks"));
     }
+    Ok(exemptions)
 }
 
 /// Paths that requests have: clients escape what is no part of a URL, and resolve `..` themselves.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::config_error::{ConfigError, shorten_value};
 use super::key_names::{client_ip, named_key};
 use super::load::exemptions;
-use super::subjects::{Entry, Subjects, checked_cost};
+use super::subjects::{QuotaEntry, Subjects, checked_cost};
 use super::table::Value;
 use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::key::ClientIp;
@@ -27,7 +27,7 @@ const KEYS: &str = "enabled key client-ip exempt cost on-error refund-on settles
 /// The message for a key of earlier versions, in place of one that the key is unknown.
 const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
      busy a key: see capacity.md";
-/// The keys of a rule's table that say what holds for permits.
+/// The keys of a rule's table that are about permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
 /// The keys that are about what is charged in quotas, and those that are about the cost of a request.
 const CHARGE_KEYS: &str = "cost refund-on settles cost-above-max owe-at-most algorithm sub-windows";
@@ -224,7 +224,7 @@ fn with_quotas(
     table: &Value<'_>,
     client_ip: Option<&ClientIp>,
 ) -> Result<(Rule, Subjects), ConfigError> {
-    let counting = counting(table, Algorithm::default())?;
+    let counting = counting(table)?;
     let keys = [ENTRY_KEYS, "absent"];
     let entries = entries(table, counting.algorithm(), &keys, client_ip)?;
     let own_key = table.read("key", |names| named_key(names, client_ip))?;
@@ -299,11 +299,11 @@ fn entries<'a>(
     algorithm: Algorithm,
     keys: &[&str],
     client_ip: Option<&ClientIp>,
-) -> Result<Vec<Entry<'a>>, ConfigError> {
+) -> Result<Vec<QuotaEntry<'a>>, ConfigError> {
     let describes_one = table.get_any(QUOTA_KEYS).is_some();
     let permits = table.read(MAX_CONCURRENT, max_concurrent)?;
     let mut entries = match (table.get("quotas"), describes_one) {
-        (None, true) => vec![Entry::of_table(table, quota(table, algorithm)?)],
+        (None, true) => vec![QuotaEntry::of_table(table, quota(table, algorithm)?)],
         (Some(list), false) => {
             let expected = "a list of quotas: { max-count = 5, window = \"1m\" }";
             let items = list.list().ok_or_else(|| list.not(expected))?;
@@ -313,7 +313,7 @@ fn entries<'a>(
             let known = [&[QUOTA_KEYS, MAX_CONCURRENT], keys].concat();
             let entries = items.map(|item| {
                 item.only("a quota: { max-count = 5, window = \"1m\" }", &known)?;
-                Entry::read(item, algorithm, client_ip)
+                QuotaEntry::read(item, algorithm, client_ip)
             });
             entries.collect::<Result<_, _>>()?
         }
@@ -327,7 +327,7 @@ fn entries<'a>(
             return Err(list.mistake(message));
         }
     };
-    entries.extend(permits.map(|policy| Entry::of_table(table, policy)));
+    entries.extend(permits.map(|policy| QuotaEntry::of_table(table, policy)));
     Ok(entries)
 }
 
@@ -414,10 +414,9 @@ pub(super) fn duration(value: &Value<'_>) -> Result<Duration, ConfigError> {
     }
     // The parser panics on sums that are too large. They have longer numbers, or more of them.
     let mut numbers = text.split(|char: char| !char.is_ascii_digit());
-    match text.len() <= 60 && numbers.all(|number| number.len() <= 11) {
-        true => humantime::parse_duration(text).map_err(|_| value.not(expected)),
-        false => Err(value.not(expected)),
-    }
+    let is_short = text.len() <= 60 && numbers.all(|number| number.len() <= 11);
+    let parsed = is_short.then(|| humantime::parse_duration(text).ok());
+    parsed.flatten().ok_or_else(|| value.not(expected))
 }
 
 /// The milliseconds of a unit of time that is named as in Java's `TimeUnit`.
@@ -438,17 +437,17 @@ fn algorithm(value: &Value<'_>) -> Result<Algorithm, ConfigError> {
     value.text(&format!("one of {}", expected.join(", ")), |text| {
         // The leaky bucket as a meter is the same algorithm.
         let name = if text == "leaky-bucket" { "gcra" } else { text };
-        Algorithm::ALL
-            .into_iter()
-            .find(|known| known.name() == name)
+        let mut known = Algorithm::ALL.into_iter();
+        known.find(|known| known.name() == name)
     })
 }
 
 /// The algorithm of a table, with its sub-windows.
-fn counting(table: &Value<'_>, default: Algorithm) -> Result<AlgorithmConfig, ConfigError> {
-    let default = match has_any(table, "pace") {
-        true => Algorithm::Gcra,
-        false => default,
+fn counting(table: &Value<'_>) -> Result<AlgorithmConfig, ConfigError> {
+    let default = if has_any(table, "pace") {
+        Algorithm::Gcra
+    } else {
+        Algorithm::default()
     };
     let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
     if !algorithm.has_sub_windows() {

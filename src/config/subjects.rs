@@ -1,5 +1,6 @@
 //! The subjects of a rule, and which of them each quota of a file is of.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::config_error::{ConfigError, shorten_value};
@@ -12,7 +13,7 @@ use crate::quota::Quota;
 use crate::rule::{Policy, Rule, RuleError, Subject};
 
 /// A quota of a file, and what the file says of its subject.
-pub(super) struct Entry<'a> {
+pub(super) struct QuotaEntry<'a> {
     table: Value<'a>,
     pub(super) policy: Policy,
     key: Option<NamedKey>,
@@ -22,7 +23,7 @@ pub(super) struct Entry<'a> {
     is_of_table: bool,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> QuotaEntry<'a> {
     /// The one quota of a table, or its max of requests at a time.
     pub(super) fn of_table(table: &Value<'a>, policy: impl Into<Policy>) -> Self {
         Self {
@@ -76,9 +77,10 @@ impl<'a> Entry<'a> {
 
     /// The key of its number.
     fn field(&self) -> &'static str {
-        match self.policy.is_concurrent() {
-            true => "max-concurrent",
-            false => "max-count",
+        if self.policy.is_concurrent() {
+            "max-concurrent"
+        } else {
+            "max-count"
         }
     }
 }
@@ -129,14 +131,15 @@ impl KnownSubject {
     /// The subject, without quotas.
     fn subject(&self) -> Subject {
         let subject = Subject::with_key(self.name(), self.extractor.clone());
-        match self.may_be_absent {
-            true => subject.skip_absent(),
-            false => subject,
+        if self.may_be_absent {
+            subject.skip_absent()
+        } else {
+            subject
         }
     }
 
     /// Names it as `subject` of an entry does.
-    fn set_name(&mut self, name: &str, entry: &Entry<'_>) -> Result<(), ConfigError> {
+    fn set_name(&mut self, name: &str, entry: &QuotaEntry<'_>) -> Result<(), ConfigError> {
         let shown = shorten_value(name);
         let message = match &self.name {
             Some(other) => {
@@ -163,7 +166,7 @@ impl Subjects {
     /// The subjects of a rule's quotas, and for each quota the place of its own. `own_key` is the
     /// text of the rule's key.
     pub(super) fn of_rule(
-        entries: &[Entry<'_>],
+        entries: &[QuotaEntry<'_>],
         own_key: Option<&str>,
     ) -> Result<(Self, Vec<usize>), ConfigError> {
         let mut subjects = Self {
@@ -172,8 +175,9 @@ impl Subjects {
         };
         let mut places = vec![0; entries.len()];
         // An entry that says a name alone means one of the keys of the others, or the rule's own.
-        let says_a_name_alone = |entry: &Entry<'_>| entry.key.is_none() && entry.subject.is_some();
-        let depends = |entry: &Entry<'_>| says_a_name_alone(entry) || entry.is_of_table;
+        let says_a_name_alone =
+            |entry: &QuotaEntry<'_>| entry.key.is_none() && entry.subject.is_some();
+        let depends = |entry: &QuotaEntry<'_>| says_a_name_alone(entry) || entry.is_of_table;
         for is_dependent in [false, true] {
             for (entry, place) in entries.iter().zip(&mut places) {
                 if depends(entry) == is_dependent {
@@ -181,12 +185,9 @@ impl Subjects {
                 }
             }
         }
-        for (at, entry) in entries.iter().enumerate() {
-            let mut before = entries[..at].iter().zip(&places);
-            let mut is_second = entry.policy.is_concurrent();
-            is_second &=
-                before.any(|(it, place)| *place == places[at] && it.policy.is_concurrent());
-            if is_second {
+        let mut with_permits = HashSet::new();
+        for (entry, place) in entries.iter().zip(&places) {
+            if entry.policy.is_concurrent() && !with_permits.insert(*place) {
                 let message = "a second max of requests at a time for one key, expected one";
                 return Err(entry.table.mistake_in(entry.field(), message));
             }
@@ -206,15 +207,14 @@ impl Subjects {
         if let Some(entry) = entries.iter().rfind(|entry| entry.may_be_absent)
             && subjects.known.iter().all(|known| known.may_be_absent)
         {
-            return Err(entry
-                .table
-                .mistake_in("absent", RuleError::NoCertainSubject));
+            let mistake = RuleError::NoCertainSubject;
+            return Err(entry.table.mistake_in("absent", mistake));
         }
         Ok((subjects, places))
     }
 
     /// The place of the subject of a rule's quota.
-    fn add(&mut self, entry: &Entry<'_>, own_key: Option<&str>) -> Result<usize, ConfigError> {
+    fn add(&mut self, entry: &QuotaEntry<'_>, own_key: Option<&str>) -> Result<usize, ConfigError> {
         let key = entry.key().or(own_key);
         let named = entry.subject.filter(|_| entry.key.is_none());
         let named = named.and_then(|name| self.of_name(name));
@@ -305,20 +305,20 @@ impl Subjects {
     }
 
     /// A quota of a plan, with the place of its subject among those of the rule.
-    pub(super) fn resolve(&self, entry: Entry<'_>) -> Result<(usize, Policy), ConfigError> {
+    pub(super) fn resolve(&self, entry: QuotaEntry<'_>) -> Result<(usize, Policy), ConfigError> {
         let place = self.place_of(&entry)?;
         if entry.policy.cost().is_some() && !self.is_joint {
             let message = "no quota of the rule has a cost of its own, expected one there, too";
             return Err(entry.table.mistake_in("cost", message));
         }
-        let policy = match self.is_joint {
-            true => entry.policy.of_subject(self.known[place].name()),
-            false => entry.policy,
-        };
+        let mut policy = entry.policy;
+        if self.is_joint {
+            policy = policy.of_subject(self.known[place].name());
+        }
         Ok((place, policy))
     }
 
-    fn place_of(&self, entry: &Entry<'_>) -> Result<usize, ConfigError> {
+    fn place_of(&self, entry: &QuotaEntry<'_>) -> Result<usize, ConfigError> {
         let known = &self.known;
         let unknown = |field: &str, what: &str| {
             let names = known

@@ -32,9 +32,10 @@ impl<'a> Value<'a> {
 
     fn within(&self, name: &str, span: Range<usize>, value: &'a DeValue<'a>) -> Self {
         let name = quoted(name);
-        let key = match self.key.is_empty() {
-            true => name,
-            false => format!("{}.{name}", self.key),
+        let key = if self.key.is_empty() {
+            name
+        } else {
+            format!("{}.{name}", self.key)
         };
         Self {
             key,
@@ -224,8 +225,9 @@ impl<'a> Value<'a> {
 /// A name as a dotted key has to contain it: quoted unless it is a bare key.
 fn quoted(name: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    match !name.is_empty() && name.bytes().all(bare) {
-        true => name.to_owned(),
-        false => format!("{name:?}"),
+    if !name.is_empty() && name.bytes().all(bare) {
+        name.to_owned()
+    } else {
+        format!("{name:?}")
     }
 }

@@ -10,11 +10,11 @@ use crate::sync::lock;
 pub(crate) struct Member {
     /// This process: 16 hexadecimal digits.
     pub(crate) process: Arc<str>,
-    state: Mutex<State>,
+    state: Mutex<MemberState>,
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct MemberState {
     /// Whether a task watches this process.
     pub(crate) has_started: bool,
     /// Rises with all that a view of a page shows beside the seconds.
@@ -34,9 +34,9 @@ impl Default for Member {
     fn default() -> Self {
         Self {
             process: hex(&random()[..8]).into(),
-            state: Mutex::new(State {
+            state: Mutex::new(MemberState {
                 secret: random(),
-                ..State::default()
+                ..MemberState::default()
             }),
         }
     }
@@ -50,7 +50,7 @@ impl fmt::Debug for Member {
 }
 
 impl Member {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, MemberState> {
         lock(&self.state)
     }
 

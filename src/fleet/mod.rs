@@ -8,4 +8,4 @@ mod operator_keys;
 pub(crate) mod process;
 
 pub(crate) use member::Member;
-pub(crate) use operator_keys::{Limited, OperatorKeys};
+pub(crate) use operator_keys::{OperatorKeys, OperatorSays};

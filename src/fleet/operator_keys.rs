@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::decision::{Decision, QuotaState};
+use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::rule::{Factor, Factors};
 use crate::store::{OperatorKey, OperatorKind};
 use crate::take::Take;
@@ -21,15 +21,14 @@ pub(crate) struct OperatorKeys {
     entries: ArcSwap<Vec<OperatorEntry>>,
 }
 
-/// What the store is asked of a take, once an operator has let keys through, blocked or raised
-/// them.
-pub(crate) enum Limited {
-    Whole,
-    /// Some subjects of a joint rule, or the take under the quotas of a raise.
-    Part(Box<Take>),
-    /// An operator lets it through.
+/// What operators say of the keys of a take.
+pub(crate) enum OperatorSays {
+    /// The store decides about the take as it is.
+    Nothing,
+    /// The store decides about this one: without the subjects that are let through, and under the
+    /// quotas of a raise.
+    Instead(Box<Take>),
     LetThrough,
-    /// An operator blocks it.
     Blocked(Box<Decision>),
 }
 
@@ -41,18 +40,19 @@ struct OperatorEntry {
     end: Instant,
 }
 
-/// What holds for the key of each subject of a take, or for its only key.
+/// What operators say of the key of each subject of a take, or of its only key.
 type Said = SmallVec<[Option<(OperatorKind, Duration)>; 8]>;
 
 impl OperatorKeys {
-    /// What of this take is limited now. A blocked key of any subject denies it, unless the rule is
+    /// What becomes of this take now. A blocked key of any subject denies it, unless the rule is
     /// a shadow rule. Without the keys of subjects that are let through, the others decide. The
     /// quotas of those that are raised are multiplied.
     #[inline]
-    pub(crate) fn limited(&self, take: &Take) -> Limited {
-        match self.has_some.load(Ordering::Relaxed) {
-            false => Limited::Whole,
-            true => limited(&self.said(take), take),
+    pub(crate) fn say(&self, take: &Take) -> OperatorSays {
+        if self.has_some.load(Ordering::Relaxed) {
+            of_keys(&self.said(take), take)
+        } else {
+            OperatorSays::Nothing
         }
     }
 
@@ -64,8 +64,8 @@ impl OperatorKeys {
 
     /// This take under the quotas of its raises.
     pub(crate) fn raised(&self, take: Take) -> Take {
-        let factors = factors(&self.said(&take));
-        raised(take, factors)
+        let said = self.said(&take);
+        raised(take, &said)
     }
 
     /// What an operator does with the key, and for how long still: the raise first.
@@ -118,7 +118,7 @@ impl OperatorKeys {
         list.collect()
     }
 
-    /// Finds what holds for each key of a take. A shadow rule denies nothing.
+    /// Finds what operators say of each key of a take. A shadow rule denies nothing.
     fn said(&self, take: &Take) -> Said {
         let (rule, entries) = (take.rule(), self.entries.load());
         let applies = |kind| match kind {
@@ -150,44 +150,35 @@ impl OperatorEntry {
     }
 }
 
-fn limited(said: &Said, take: &Take) -> Limited {
+fn of_keys(said: &Said, take: &Take) -> OperatorSays {
     match said.iter().flatten().max() {
-        None => Limited::Whole,
-        Some((OperatorKind::Blocked, time)) => Limited::Blocked(blocked(take, *time)),
+        None => OperatorSays::Nothing,
+        Some((OperatorKind::Blocked, time)) => OperatorSays::Blocked(blocked(take, *time)),
         Some((OperatorKind::Raised(_), _)) => {
-            Limited::Part(raised(take.clone(), factors(said)).into())
+            OperatorSays::Instead(raised(take.clone(), said).into())
         }
         Some((OperatorKind::LetThrough, _)) => {
             let is_through = |at: usize| said[at].is_some_and(|it| !it.0.is_raise());
             match take.without(is_through) {
-                None => Limited::LetThrough,
-                Some(others) => Limited::Part(raised(others, factors(said)).into()),
+                None => OperatorSays::LetThrough,
+                Some(others) => OperatorSays::Instead(raised(others, said).into()),
             }
         }
     }
 }
 
-/// The factor of each subject; none if all are one.
-fn factors(said: &Said) -> Factors {
+/// This take under the factors of its subjects.
+fn raised(take: Take, said: &Said) -> Take {
     let factors = said.iter().map(|it| match it {
         Some((OperatorKind::Raised(factor), _)) => *factor,
         _ => Factor::ONE,
     });
     let factors: Factors = factors.collect();
-    match factors.iter().all(|it| *it == Factor::ONE) {
-        true => Factors::new(),
-        false => factors,
+    if factors.iter().all(|it| *it == Factor::ONE) {
+        return take;
     }
-}
-
-fn raised(take: Take, factors: Factors) -> Take {
-    match factors.is_empty() {
-        true => take,
-        false => {
-            let rule = take.rule().raised(factors);
-            take.under(rule)
-        }
-    }
+    let rule = take.rule().raised(factors);
+    take.under(rule)
 }
 
 /// Where the list says something of a key, or would.
@@ -207,9 +198,12 @@ fn is_same_kind(one: OperatorKind, other: OperatorKind) -> bool {
 fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
     let places = places_of(entries, &one.path, &one.key);
     let (is_end, is_raise) = (one.time.is_zero(), one.kind.is_raise());
-    let is_replaced = |it: &OperatorEntry| match is_end {
-        true => is_same_kind(it.one.kind, one.kind),
-        false => it.one.kind.is_raise() == is_raise,
+    let is_replaced = |it: &OperatorEntry| {
+        if is_end {
+            is_same_kind(it.one.kind, one.kind)
+        } else {
+            it.one.kind.is_raise() == is_raise
+        }
     };
     let replaced = entries[places.clone()].iter().position(is_replaced);
     if let Some(at) = replaced {
@@ -227,17 +221,11 @@ fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
 #[cold]
 fn blocked(take: &Take, time: Duration) -> Box<Decision> {
     let algorithm = take.rule().algorithm().algorithm();
-    let states = take
-        .rule()
-        .policies()
-        .iter()
-        .enumerate()
-        .map(|(place, policy)| {
-            let state = QuotaState::new(0, time).with_max(algorithm.limit(&policy.quota()));
-            match take.is_told(place) {
-                true => state,
-                false => state.hidden(),
-            }
-        });
-    Decision::blocked(time, states.collect()).into()
+    let policies = take.rule().policies().iter();
+    let states =
+        policies.map(|policy| QuotaState::new(0, time).with_max(algorithm.limit(&policy.quota())));
+    let verdict = Verdict::Denied { retry_after: time };
+    let mut decision = Decision::of_states(verdict, Source::Operator, states.collect());
+    decision.set_hidden(|place| !take.is_told(place));
+    decision.into()
 }

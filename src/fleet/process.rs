@@ -33,7 +33,7 @@ pub(crate) struct Facts {
     pub(crate) content_hash: Option<String>,
     pub(crate) reload_failing: bool,
     pub(crate) rules: usize,
-    pub(crate) breaker: Breaker,
+    pub(crate) breaker: BreakerReport,
     pub(crate) fallback: bool,
     pub(crate) allowed_per_s: u64,
     pub(crate) denied_per_s: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Facts {
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Breaker {
+pub(crate) enum BreakerReport {
     Open,
     Closed,
     #[default]

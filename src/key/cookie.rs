@@ -78,10 +78,10 @@ impl TryFrom<&str> for Cookie {
     type Error = KeyError;
 
     fn try_from(name: &str) -> Result<Self, KeyError> {
-        match !name.is_empty() && name.bytes().all(is_token) {
-            true => Ok(Self { name: name.into() }),
-            false => Err(KeyError::server(format!("{name:?} is no name of a cookie"))),
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(KeyError::server(format!("{name:?} is no name of a cookie")));
         }
+        Ok(Self { name: name.into() })
     }
 }
 

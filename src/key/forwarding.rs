@@ -42,15 +42,10 @@ impl Forwarding {
         &'a self,
         headers: &'a HeaderMap,
     ) -> impl Iterator<Item = Option<IpAddr>> + 'a {
-        let lines: Vec<&[u8]> = headers
-            .get_all(self.name())
-            .iter()
-            .map(http::HeaderValue::as_bytes)
-            .collect();
+        let lines = headers.get_all(self.name()).into_iter().rev();
         let mut budget = MAX_BYTES;
         lines
-            .into_iter()
-            .rev()
+            .map(http::HeaderValue::as_bytes)
             .flat_map(elements_from_the_right)
             .take(MAX_HOPS)
             .take_while(move |element| {

@@ -153,11 +153,7 @@ impl Key {
             1 => ("|", ""),
             _ => ("|<", ">"),
         };
-        Self {
-            encoded: [mark, open, &*self.encoded, close].concat().into(),
-            parts: 1,
-            is_address: false,
-        }
+        Self::one_part(&[mark, open, &self.encoded, close].concat())
     }
 
     /// A key that differs wherever one of these keys does, or is missing.
@@ -178,10 +174,10 @@ impl Key {
                 None => text.extend_from_slice(b"<~>"),
             }
         }
+        let parts = u32::try_from(keys.len()).expect("a rule has few subjects");
         Self {
-            encoded: as_text(&text).into(),
-            parts: u32::try_from(keys.len()).expect("a rule has few subjects"),
-            is_address: false,
+            parts,
+            ..Self::one_part(as_text(&text))
         }
     }
 
@@ -192,8 +188,13 @@ impl Key {
         if name.is_empty() {
             return self.clone();
         }
+        Self::one_part(&[&*escaped(name), ">", &self.encoded].concat())
+    }
+
+    /// A key of one part, with this text.
+    fn one_part(encoded: &str) -> Self {
         Self {
-            encoded: [&*escaped(name), ">", &self.encoded].concat().into(),
+            encoded: encoded.into(),
             parts: 1,
             is_address: false,
         }

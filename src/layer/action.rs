@@ -9,7 +9,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decide::{Outcome, Permits, WaitingTake};
+use super::decide::{Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
 use super::response_future::PermitBody;
@@ -77,7 +77,7 @@ pub(crate) struct Admission {
     /// Whether it is a gRPC request, if the rule wants to know.
     pub(super) is_grpc: bool,
     /// Is dropped with the body of the response.
-    pub(super) permits: Option<Box<Permits>>,
+    pub(super) permits: Option<Box<RequestPermits>>,
     pub(super) gate: Arc<Gate>,
     /// The request's head for the error callback, kept while the inner service has the request.
     pub(super) head: Option<Box<Parts>>,
@@ -137,7 +137,7 @@ impl Admission {
             Some(permits) => response.map(|body| Body::new(PermitBody::new(body, permits))),
         };
         if let Some(mut answer) = self.answer {
-            answer.release();
+            answer.stop_keeping_open();
             let headers = self.gate.options.headers;
             let fields = headers.show(&self.rule, answer.decision(), &mut response);
             Answers::add_outer(response.extensions_mut(), answer, fields);

@@ -4,7 +4,7 @@ use crate::decision::Decision;
 
 /// The answer to a [check](crate::Limits::check) that may go on.
 ///
-/// Under a rule that says how many may run [at a time](crate::Rule::with_max_concurrent) it holds
+/// Under a rule that says how many may run [at a time](crate::Rule::with_max_concurrent) it has
 /// the permit, so it has to have a name that lives as long as the work takes:
 ///
 /// ```
@@ -67,7 +67,7 @@ impl Admitted {
         let charge = admission.answer;
         Self {
             decision: charge.as_ref().map(|charge| charge.decision().clone()),
-            charge: charge.and_then(|charge| charge.hand_out()),
+            charge: charge.and_then(|charge| charge.for_settling()),
             permit: permits.own.map(|permit| gate.hand_out(permit, &rule)),
             in_shadow: permits.in_shadow,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::action::{Admission, Refusal};
 use super::admitted::Admitted;
-use super::decide::{Outcome, Permits};
+use super::decide::{Outcome, RequestPermits};
 use super::gate::Gate;
 use super::refused::{CallError, Refused, no_head};
 use super::subject_keys::SubjectKeys;
@@ -315,7 +315,9 @@ impl Call {
         match keys.take_of_all(Arc::clone(&rule), is_everyone) {
             Ok(take) => Ok(take.with_cost(cost)),
             // Whatever fails, a shadow rule lets it pass.
-            Err(_) if rule.is_shadow() => Err(Outcome::Pass(rule, None, Permits::default()).into()),
+            Err(_) if rule.is_shadow() => {
+                Err(Outcome::Pass(rule, None, RequestPermits::default()).into())
+            }
             Err(message) => {
                 let error = KeyError::server(message);
                 gate.count_missing_key(&rule, &error);
@@ -325,7 +327,7 @@ impl Call {
     }
 }
 
-/// Runs the function, which holds its permits as long, and finds its charge. What it was charged is
+/// Runs the function, which has its permits as long, and finds its charge. What it was charged is
 /// given back if it has failed and its rule says so.
 async fn run_admitted<T>(
     admission: Option<Admission>,

@@ -27,7 +27,7 @@ use crate::callback::Cause;
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::fleet::Limited;
+use crate::fleet::OperatorSays;
 use crate::rule::{OnError, Rule};
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
@@ -40,10 +40,10 @@ use crate::waiting::{Asked, Wait, Waiter};
 #[derive(Clone)]
 pub(crate) enum Outcome {
     /// Nothing limits it. With what a shadow rule may have charged, if the response decides whether
-    /// that is given back, and may hold.
-    Pass(Arc<Rule>, Option<Arc<LateCharge>>, Permits),
-    /// With the instant since when it has waited, if it has waited, and what it holds.
-    Allowed(Charge, Option<Instant>, Permits),
+    /// that is given back, and the permits that it may have.
+    Pass(Arc<Rule>, Option<Arc<LateCharge>>, RequestPermits),
+    /// With the instant since when it has waited, if it has waited, and its permits.
+    Allowed(Charge, Option<Instant>, RequestPermits),
     Denied(Take, Decision),
     /// It is admitted without a decision.
     Proceed(Arc<Rule>, Cause),
@@ -51,15 +51,15 @@ pub(crate) enum Outcome {
     Failed(Arc<Rule>, Cause),
 }
 
-/// What a request holds until its response has ended: its own permit, and that of a shadow rule.
+/// The permits of a request until its response has ended: its own, and that of a shadow rule.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Permits {
+pub(crate) struct RequestPermits {
     pub(super) own: Option<Permit>,
     pub(super) in_shadow: Option<LatePermit>,
 }
 
-impl Permits {
-    /// `None` if nothing is held.
+impl RequestPermits {
+    /// `None` if there are none.
     pub(super) fn boxed(self) -> Option<Box<Self>> {
         (self.own.is_some() || self.in_shadow.is_some()).then(|| Box::new(self))
     }
@@ -132,7 +132,7 @@ impl Deciding {
                     match gate.rule() {
                         None => {
                             let rule = waiting.take.into_rule();
-                            return Ok(Outcome::Pass(rule, None, Permits::default()));
+                            return Ok(Outcome::Pass(rule, None, RequestPermits::default()));
                         }
                         Some(rule) => gate.decide_again(anew(rule)?, waiting),
                     }
@@ -153,47 +153,35 @@ impl Gate {
 
     /// Decides about a take that has waited.
     fn decide_again(&self, take: Take, waiting: WaitingTake) -> Deciding {
-        let take = match waiting.waiter.was_overloaded {
-            true => take,
-            false => take.repeat(),
-        };
+        let was_overloaded = waiting.waiter.was_overloaded;
+        let take = if was_overloaded { take } else { take.repeat() };
         self.decide_after(take, Wait::Did(waiting.waiter))
     }
 
     #[inline]
     fn decide_after(&self, mut take: Take, wait: Wait) -> Deciding {
-        match self.operator_keys.limited(&take) {
-            Limited::Whole => {}
-            Limited::Part(part) => take = *part,
-            Limited::LetThrough => return self.let_through(take),
-            Limited::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
+        match self.operator_keys.say(&take) {
+            OperatorSays::Nothing => {}
+            OperatorSays::Instead(other) => take = *other,
+            OperatorSays::LetThrough => return self.let_through(take),
+            OperatorSays::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
         take = take.reserving();
         if take.rule().is_shadow() {
-            let rule = Arc::clone(take.rule());
-            let charge = self.refunds_by_response(&rule);
-            let charge = charge.then(|| LateCharge::new(&self.refunds));
-            let permit = rule.has_permits().then(LatePermit::default);
-            ask_in_shadow(self, take, charge.clone(), permit.clone());
-            let permits = Permits {
-                in_shadow: permit,
-                ..Permits::default()
-            };
-            return Deciding::Done(Outcome::Pass(rule, charge, permits));
+            return Deciding::Done(ask_in_shadow(self, take));
         }
         self.ask(take, wait)
-    }
-
-    /// Whether an operator lets a key of a take that waits through, or blocks it.
-    pub(super) fn ends_wait(&self, take: &Take) -> bool {
-        self.operator_keys.ends_wait(take)
     }
 
     /// A request of a key that an operator lets through.
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {
         self.counters.numbers.let_through.add(1);
-        Deciding::Done(Outcome::Pass(take.into_rule(), None, Permits::default()))
+        Deciding::Done(Outcome::Pass(
+            take.into_rule(),
+            None,
+            RequestPermits::default(),
+        ))
     }
 
     /// Asks the store, once.
@@ -205,17 +193,16 @@ impl Gate {
         take.ask.is_patient = asked.is_some();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
-        if let Some(answer) = answer.poll_now() {
-            span.record_answer(&answer);
-            return self.judge(take, asked, wait, answer);
-        }
         let asked = AskedTake {
             take,
             asked,
             wait,
             span,
         };
-        Deciding::Asked(asked, answer)
+        match answer.poll_now() {
+            Some(answer) => self.judge(asked, answer),
+            None => Deciding::Asked(asked, answer),
+        }
     }
 
     /// Waits for the answer of the store.
@@ -231,8 +218,7 @@ impl Gate {
             let mut answer = pin!(answer);
             let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
             gate.counters.numbers.latency.add(at.elapsed());
-            asked.span.record_answer(&answer);
-            gate.judge(asked.take, asked.asked, asked.wait, answer)
+            gate.judge(asked, answer)
         }
     }
 
@@ -253,22 +239,14 @@ impl Gate {
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
-    fn judge(
-        &self,
-        mut take: Take,
-        asked: Option<Asked>,
-        wait: Wait,
-        answer: Result<Decision, StoreError>,
-    ) -> Deciding {
-        let is_overloaded = |it: &StoreError| it.kind() == StoreErrorKind::Overloaded;
-        if asked.is_some() && answer.as_ref().is_err_and(is_overloaded) {
-            return self.judge_overload(take, asked, wait, answer);
-        }
-        self.log_answer(take.rule(), &answer);
+    fn judge(&self, asked: AskedTake, answer: Result<Decision, StoreError>) -> Deciding {
+        asked.span.record_answer(&answer);
         let mut decision = match answer {
             Ok(decision) => decision,
-            Err(error) => return Deciding::Done(self.undecided(take, error)),
+            Err(error) => return self.judge_failure(asked, error),
         };
+        let (mut take, wait, asked) = (asked.take, asked.wait, asked.asked);
+        self.log_decided(take.rule(), &decision);
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_told(quota));
         }
@@ -279,9 +257,9 @@ impl Gate {
         if decision.is_allowed() {
             let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
             take.ask.set_failure(None);
-            let permits = Permits {
+            let permits = RequestPermits {
                 own: self.refunds.hold(&store, &take, &decision, &counters),
-                ..Permits::default()
+                ..RequestPermits::default()
             };
             let refunds = self.refunds.clone();
             let charge = Charge::decided(store, take, decision, Some(counters), refunds);
@@ -304,50 +282,46 @@ impl Gate {
         }
     }
 
-    /// A take that may wait is asked about again in its turn.
+    /// A take that may wait for an overloaded store is asked about again in its turn.
     #[cold]
-    fn judge_overload(
-        &self,
-        take: Take,
-        asked: Option<Asked>,
-        wait: Wait,
-        answer: Result<Decision, StoreError>,
-    ) -> Deciding {
-        match (self.waits_after_overload(wait, asked, &take), answer) {
-            (Some(waiter), answer) => waiting(take, answer, waiter),
-            (None, answer) => {
-                self.log_answer(take.rule(), &answer);
-                let error = answer.expect_err("it is overloaded");
-                Deciding::Done(self.undecided(take, error))
-            }
+    fn judge_failure(&self, asked: AskedTake, error: StoreError) -> Deciding {
+        let take = asked.take;
+        if error.kind() == StoreErrorKind::Overloaded
+            && let Some(waiter) = self.waits_after_overload(asked.wait, asked.asked, &take)
+        {
+            return waiting(take, Err(error), waiter);
         }
+        self.log_undecided(take.rule(), &error);
+        Deciding::Done(self.undecided(take, error))
     }
 
-    /// Logs that decisions begin to fail, and that they are made again: only the changes.
-    fn log_answer(&self, rule: &Rule, answer: &Result<Decision, StoreError>) {
+    /// Logs that decisions are made again, and that they begin to be late: only the changes.
+    fn log_decided(&self, rule: &Rule, decision: &Decision) {
         let path = rule.path();
-        if !answer.as_ref().is_ok_and(|decision| decision.is_late) {
-            self.log.lags.worked();
-        } else {
+        if decision.is_late {
             self.counters.numbers.lagged.add(1);
             if self.log.lags.failed() {
                 trace::event!(warn: path, "lag: this process read the answer of the store late");
             }
+        } else {
+            self.log.lags.worked();
         }
-        match answer {
-            // A cached denial does not mean that the store answers again.
-            Ok(decision) if decision.source() == Source::Cache => {}
-            Ok(_) if self.log.failures.worked() => {
-                trace::event!(warn: path, "the store decides again");
-            }
-            Err(error) if self.log.failures.failed() => {
-                let (kind, error) = (error.kind().name(), error.to_string());
-                trace::event!(warn: path, kind, error, "no decisions: the error callbacks answer");
-            }
-            Ok(_) | Err(_) => {}
+        // A cached denial does not mean that the store answers again.
+        if decision.source() != Source::Cache && self.log.failures.worked() {
+            trace::event!(warn: path, "the store decides again");
+        }
+    }
+
+    /// Logs that decisions begin to fail: only the changes.
+    fn log_undecided(&self, rule: &Rule, error: &StoreError) {
+        let path = rule.path();
+        self.log.lags.worked();
+        if self.log.failures.failed() {
+            let (kind, error) = (error.kind().name(), error.to_string());
+            trace::event!(warn: path, kind, error, "no decisions: the error callbacks answer");
         }
         let wants_fallback = rule.on_error() == Some(OnError::Fallback);
-        if answer.is_err() && wants_fallback && !self.capabilities().has_fallback {
+        if wants_fallback && !self.capabilities().has_fallback {
             self.log.missing_fallback.get_or_init(|| {
                 trace::event!(warn: path, "the rule says \"fallback\", but its store has none");
             });

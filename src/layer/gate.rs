@@ -52,6 +52,9 @@ pub(crate) struct Gate {
     pub(crate) operator_keys: Arc<OperatorKeys>,
 }
 
+/// What the head of a request says, or what is done with it without a question.
+type OrAction<T> = Result<T, Box<Action>>;
+
 /// Where the rule of a gate comes from.
 #[derive(Debug, Clone)]
 pub(crate) enum RuleSource {
@@ -157,11 +160,7 @@ impl Gate {
 
     /// What becomes of a request with this take and these extensions.
     #[inline]
-    pub(super) fn enter(
-        self: &Arc<Self>,
-        take: Result<Take, Box<Action>>,
-        extensions: &Extensions,
-    ) -> Action {
+    pub(super) fn enter(self: &Arc<Self>, take: OrAction<Take>, extensions: &Extensions) -> Action {
         match take {
             Ok(mut take) => {
                 take.ask
@@ -181,7 +180,7 @@ impl Gate {
         self: &Arc<Self>,
         rule: Arc<Rule>,
         request: Request<B>,
-    ) -> (Result<Take, Box<Action>>, Request<B>) {
+    ) -> (OrAction<Take>, Request<B>) {
         let options = &self.options;
         let has_key = rule.is_joint() || options.extractor(&rule).is_some();
         let has_exemptions = !options.exempt.is_empty() || rule.exemptions().is_some();
@@ -192,25 +191,25 @@ impl Gate {
             return (Ok(Take::new(rule, Key::default())), request);
         }
         let (mut head, body) = request.into_parts();
-        let is_shadow = rule.is_shadow();
         let take = self.read_head(rule, &mut head);
-        // Whatever fails, a shadow rule lets the request pass.
-        let take = take.map_err(|action| {
-            if is_shadow {
-                Box::new(Action::Pass)
-            } else {
-                action
-            }
-        });
         (take, Request::from_parts(head, body))
     }
 
-    /// Exemption, key, cost and quotas of the request with this head.
-    pub(super) fn read_head(
-        self: &Arc<Self>,
-        rule: Arc<Rule>,
-        head: &mut Parts,
-    ) -> Result<Take, Box<Action>> {
+    /// Exemption, key, cost and quotas of the request with this head. Whatever fails, a shadow rule
+    /// lets the request pass.
+    pub(super) fn read_head(self: &Arc<Self>, rule: Arc<Rule>, head: &mut Parts) -> OrAction<Take> {
+        let is_shadow = rule.is_shadow();
+        let take = self.try_read_head(rule, head);
+        take.map_err(|action| {
+            if is_shadow {
+                Action::Pass.into()
+            } else {
+                action
+            }
+        })
+    }
+
+    fn try_read_head(self: &Arc<Self>, rule: Arc<Rule>, head: &mut Parts) -> OrAction<Take> {
         for exempt in &self.options.exempt {
             if caught("exemption", rule.path(), || exempt(head))? {
                 return Err(Box::new(Action::Pass));
@@ -233,11 +232,7 @@ impl Gate {
     }
 
     #[inline(never)]
-    fn take_of_subjects(
-        self: &Arc<Self>,
-        rule: Arc<Rule>,
-        head: &Parts,
-    ) -> Result<Take, Box<Action>> {
+    fn take_of_subjects(self: &Arc<Self>, rule: Arc<Rule>, head: &Parts) -> OrAction<Take> {
         let keys = self.keys_of_subjects(&rule, head)?;
         let cost = self.cost(&rule, head)?;
         Ok(Take::joint(rule, keys).with_cost(cost))
@@ -248,7 +243,7 @@ impl Gate {
         self: &Arc<Self>,
         rule: &Arc<Rule>,
         head: &Parts,
-    ) -> Result<Box<[Option<Key>]>, Box<Action>> {
+    ) -> OrAction<Box<[Option<Key>]>> {
         let keys = rule.counted_subjects().iter().map(|subject| {
             let Some(extractor) = self.options.extractor_of(rule, subject) else {
                 return Ok(Some(Key::default()));
@@ -268,7 +263,7 @@ impl Gate {
         rule: &Arc<Rule>,
         extractor: &dyn KeyExtractor,
         head: &Parts,
-    ) -> Result<Key, Box<Action>> {
+    ) -> OrAction<Key> {
         let key = caught("key extractor", rule.path(), || extractor.extract(head))?;
         key.map_err(|error| self.without_key(rule, error))
     }

@@ -89,9 +89,9 @@ impl Headers {
                 Self::None.write(rule, decision, headers);
                 return inner;
             }
-            self.names()
-                .iter()
-                .for_each(|name| _ = headers.remove(name));
+            for name in self.names() {
+                headers.remove(name);
+            }
         }
         self.write(rule, decision, headers);
         inner | own
@@ -278,9 +278,10 @@ fn tightest(
 pub(crate) fn reset(state: &QuotaState, decision: &Decision) -> u64 {
     let reset_after = state.reset_after();
     let bound = decision.retry_after().unwrap_or(reset_after);
-    match reset_after.is_zero() {
-        true => 0,
-        false => whole_seconds(bound.min(reset_after)),
+    if reset_after.is_zero() {
+        0
+    } else {
+        whole_seconds(bound.min(reset_after))
     }
 }
 

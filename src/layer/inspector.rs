@@ -158,9 +158,8 @@ impl Gate {
         let of_unused_key = has_unused_key.then(|| Warning::new(WarningKind::KeyOfJointRule));
         let exemptions = rule.exemptions().zip(fields);
         let of_exemptions = exemptions.and_then(|(it, fields)| it.warning(fields));
-        let of_log = rule
-            .has_large_log()
-            .then(|| Warning::named(WarningKind::LargeLog, "max"));
+        let has_large_log = rule.has_large_log();
+        let of_log = has_large_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
         let sees_none = rule.outcomes().is_some_and(|it| !it.contain_error());
         let is_check = fields.is_none() && sees_none;
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));

@@ -11,7 +11,7 @@ use super::gate::Gate;
 use super::headers::{reset, shown};
 use crate::callback::{Cause, grpc, push_json, reduced_capacity};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
-use crate::fleet::Limited;
+use crate::fleet::OperatorSays;
 use crate::rule::{Policy, Rule};
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
@@ -143,13 +143,16 @@ impl Gate {
             Err(action) if matches!(*action, Action::Pass) => (self.choose_plan(rule, head)?, None),
             Err(action) => return Err(action),
         };
-        let limited = request.as_ref();
-        let limited = limited.map(|it| (it, self.operator_keys.limited(it)));
-        let (rule, answer) = match limited {
-            None | Some((_, Limited::LetThrough)) => (rule, None),
-            Some((request, Limited::Whole)) => (rule, Some(self.peek(request))),
-            Some((_, Limited::Blocked(denial))) => (rule, Some(StoreFuture::ready(Ok(*denial)))),
-            Some((_, Limited::Part(part))) => (Arc::clone(part.rule()), Some(self.peek(&part))),
+        let said = request.as_ref().map(|it| (it, self.operator_keys.say(it)));
+        let (rule, answer) = match said {
+            None | Some((_, OperatorSays::LetThrough)) => (rule, None),
+            Some((request, OperatorSays::Nothing)) => (rule, Some(self.peek(request))),
+            Some((_, OperatorSays::Blocked(denial))) => {
+                (rule, Some(StoreFuture::ready(Ok(*denial))))
+            }
+            Some((_, OperatorSays::Instead(take))) => {
+                (Arc::clone(take.rule()), Some(self.peek(&take)))
+            }
         };
         Ok(Some(Look {
             gate: Arc::clone(self),

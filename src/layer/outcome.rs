@@ -20,8 +20,7 @@ impl Gate {
     /// Whether what a request with this response was charged is to be given back.
     pub(super) fn wants_refund(&self, admitted: &Admission, response: &response::Parts) -> bool {
         let rule = &admitted.rule;
-        let outcomes = rule.outcomes();
-        outcomes.is_some_and(|outcomes| self.is_among(outcomes, admitted, response))
+        self.is_among(admitted, response)
             || self.options.refund_if.as_ref().is_some_and(|condition| {
                 caught("refund condition", rule.path(), || condition(response)).unwrap_or(false)
             })
@@ -30,16 +29,13 @@ impl Gate {
     /// Whether the response is among the outcomes of the rule. What a layer of this crate has
     /// answered says nothing of the handler, which has not been called; but a denial of the same
     /// `Limits` gives back what the layers around it have charged.
-    fn is_among(
-        &self,
-        outcomes: &Outcomes,
-        admitted: &Admission,
-        response: &response::Parts,
-    ) -> bool {
+    fn is_among(&self, admitted: &Admission, response: &response::Parts) -> bool {
+        let Some(outcomes) = admitted.rule.outcomes() else {
+            return false;
+        };
         if let Some(LayerResponse(denial)) = response.extensions.get() {
-            return denial
-                .as_ref()
-                .is_some_and(|it| it.refunds.is(&self.refunds));
+            let denial = denial.as_ref();
+            return denial.is_some_and(|it| it.refunds.is(&self.refunds));
         }
         if !admitted.is_grpc {
             return outcomes.contain_http(response.status);
@@ -48,18 +44,15 @@ impl Gate {
             Some(status) => outcomes.contain_grpc(status.as_bytes()),
             None => {
                 if response.status == StatusCode::OK && outcomes.have_status() {
-                    self.warn_of_trailers(&admitted.rule);
+                    self.log.trailers.get_or_init(|| {
+                        let warning =
+                            Warning::named(WarningKind::GrpcStatusInTrailers, "refund-on");
+                        self.warnings.add(warning.about(admitted.rule.path()));
+                    });
                 }
                 false
             }
         }
-    }
-
-    fn warn_of_trailers(&self, rule: &Rule) {
-        self.log.trailers.get_or_init(|| {
-            let warning = Warning::named(WarningKind::GrpcStatusInTrailers, "refund-on");
-            self.warnings.add(warning.about(rule.path()));
-        });
     }
 }
 

@@ -48,14 +48,7 @@ impl Gate {
         waiting: Box<WaitingTake>,
         mut head: Parts,
     ) -> Action {
-        let anew = |rule: Arc<Rule>| {
-            let is_shadow = rule.is_shadow();
-            let take = self.read_head(rule, &mut head);
-            take.map_err(|action| match is_shadow {
-                true => Box::new(Action::Pass),
-                false => action,
-            })
-        };
+        let anew = |rule| self.read_head(rule, &mut head);
         match Deciding::Waiting(waiting).outcome(&self, anew).await {
             Ok(outcome) => self.act(outcome),
             Err(action) => *action,
@@ -113,9 +106,10 @@ impl Gate {
                     admitted.outage = self.outage(failure);
                 }
                 let may_come_back = rule.settles() || self.refunds_by_response(rule);
-                admitted.answer = Some(match may_come_back {
-                    true => charge.opened(),
-                    false => charge,
+                admitted.answer = Some(if may_come_back {
+                    charge.keeping_open()
+                } else {
+                    charge
                 });
                 admitted
             }
@@ -278,8 +272,8 @@ impl Gate {
         match refusal {
             Refusal::Denied(take, decision) => {
                 let response = quota_exceeded(take.rule(), &decision, grpc);
-                let told = self.told(&take, &decision);
-                self.denied(take.rule(), decision, told, response)
+                let retry_soon = self.retry_soon_if_refunds_are_open(&take, &decision);
+                self.denied(take.rule(), decision, retry_soon, response)
             }
             Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, grpc)),
             Refusal::Failed(_) => self.failed(reduced_capacity(grpc)),
@@ -305,18 +299,18 @@ impl Gate {
         head: Parts,
     ) -> Response {
         let rule = Arc::clone(take.rule());
-        let told = self.told(&take, &decision);
+        let retry_soon = self.retry_soon_if_refunds_are_open(&take, &decision);
         let grpc = grpc::content_type(&head.method, &head.headers).cloned();
         let denied = Denied::new(take, decision.clone(), head);
         let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
         let response = response.await;
         let response = response.unwrap_or_else(|panicked| internal_error(&panicked, grpc.as_ref()));
-        self.denied(&rule, decision, told, response)
+        self.denied(&rule, decision, retry_soon, response)
     }
 
-    /// The denial as the client sees it, if not as it is: while this process may give back units
-    /// that would make room, the client comes again soon.
-    fn told(&self, take: &Take, decision: &Decision) -> Option<Decision> {
+    /// The denial with an earlier retry-after for the client, while this process may give back
+    /// units that would make room: the client comes again soon. `None` if it is shown as it is.
+    fn retry_soon_if_refunds_are_open(&self, take: &Take, decision: &Decision) -> Option<Decision> {
         const SOON: Duration = Duration::from_secs(1);
         let may_have_room = decision.source() != Source::Operator && {
             let counts = take.states(decision).zip(take.denials(decision));
@@ -345,13 +339,13 @@ impl Gate {
         &self,
         rule: &Rule,
         decision: Decision,
-        told: Option<Decision>,
+        retry_soon: Option<Decision>,
         mut response: Response,
     ) -> Response {
-        let told = told.as_ref().unwrap_or(&decision);
+        let shown = retry_soon.as_ref().unwrap_or(&decision);
         forbid_storing(response.headers_mut());
-        self.options.headers.show(rule, told, &mut response);
-        grpc::add_details(rule, told, response.headers_mut());
+        self.options.headers.show(rule, shown, &mut response);
+        grpc::add_details(rule, shown, response.headers_mut());
         let refunds = self.refunds.clone();
         let denial = LayerResponse(Some(Denial { decision, refunds }));
         response.extensions_mut().insert(denial);

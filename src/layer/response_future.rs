@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::action::{Action, Admission, LayerAnswer};
-use super::decide::Permits;
+use super::decide::RequestPermits;
 use super::gate::Gate;
 use super::upload::Upload;
 use crate::callback::{BoxFuture, grpc};
@@ -66,12 +66,12 @@ pin_project! {
         /// The store answers, the request waits, or the error callback says how to go on.
         Choosing {
             action: BoxFuture<'static, Action>,
-            held: Option<HeldRequest<S, B>>,
+            kept: Option<KeptRequest<S, B>>,
         },
         /// A request that goes on after a while: its instance of the inner service gets ready.
         Readying {
             admitted: Option<Admission>,
-            held: Option<HeldRequest<S, B>>,
+            kept: Option<KeptRequest<S, B>>,
         },
         /// The inner service answers. Nothing limits the request if it was not admitted.
         Calling {
@@ -91,7 +91,7 @@ pin_project! {
 }
 
 /// A request without a response, and the instance of the inner service that it would go to.
-struct HeldRequest<S, B> {
+struct KeptRequest<S, B> {
     service: S,
     is_ready: bool,
     request: Request<B>,
@@ -124,13 +124,13 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
             }
             action => {
                 let fresh = service.clone();
-                let held = HeldRequest {
+                let kept = KeptRequest {
                     service: std::mem::replace(service, fresh),
                     is_ready: true,
                     request,
                     gate: Arc::clone(gate),
                 };
-                ResponseState::after(action, held)
+                ResponseState::after(action, kept)
             }
         };
         Self { state }
@@ -143,19 +143,19 @@ where
     S::Error: 'static,
     B: HttpBody + Send + 'static,
 {
-    fn after(action: Action, mut held: HeldRequest<S, B>) -> Self
+    fn after(action: Action, mut kept: KeptRequest<S, B>) -> Self
     where
         S: Clone,
     {
         let admitted = match action {
             Action::Pass => None,
             Action::Admit(admitted) => Some(admitted),
-            Action::Answer(answer) => return Self::respond(answer, held.request, &held.gate),
+            Action::Answer(answer) => return Self::respond(answer, kept.request, &kept.gate),
             Action::Degrade(degrade) => {
                 let (callback, take, decision) = *degrade;
-                let head = head(&held.request);
-                let upload = Upload::of(held.request, &held.gate);
-                let response = held.gate.degrade(callback, take, decision, head);
+                let head = head(&kept.request);
+                let upload = Upload::of(kept.request, &kept.gate);
+                let response = kept.gate.degrade(callback, take, decision, head);
                 return Self::Answering {
                     response: Box::pin(async {
                         let response = response.await;
@@ -167,32 +167,33 @@ where
                 };
             }
             Action::Recover(callback, outcome) => {
-                let gate = Arc::clone(&held.gate);
-                let action = gate.recover(callback, *outcome, head(&held.request));
-                return Self::after(Action::Wait(Box::pin(action)), held);
+                let gate = Arc::clone(&kept.gate);
+                let action = gate.recover(callback, *outcome, head(&kept.request));
+                return Self::after(Action::Wait(Box::pin(action)), kept);
             }
             Action::WaitForTurn(waiting) => {
-                let gate = Arc::clone(&held.gate);
-                let action = gate.act_after_waiting(waiting, head(&held.request));
-                return Self::after(Action::Wait(Box::pin(action)), held);
+                let gate = Arc::clone(&kept.gate);
+                let action = gate.act_after_waiting(waiting, head(&kept.request));
+                return Self::after(Action::Wait(Box::pin(action)), kept);
             }
             Action::Ask(action) => {
-                let held = Some(held);
-                return Self::Choosing { action, held };
+                let kept = Some(kept);
+                return Self::Choosing { action, kept };
             }
             Action::Wait(action) => {
                 // What the ready instance has reserved is given back.
-                (held.service, held.is_ready) = (held.service.clone(), false);
-                let held = Some(held);
-                return Self::Choosing { action, held };
+                (kept.service, kept.is_ready) = (kept.service.clone(), false);
+                let kept = Some(kept);
+                return Self::Choosing { action, kept };
             }
         };
-        match held.is_ready {
-            true => Self::call(&mut held.service, held.request, admitted),
-            false => Self::Readying {
+        if kept.is_ready {
+            Self::call(&mut kept.service, kept.request, admitted)
+        } else {
+            Self::Readying {
                 admitted,
-                held: Some(held),
-            },
+                kept: Some(kept),
+            }
         }
     }
 
@@ -209,11 +210,8 @@ where
             if let Some(answer) = &admitted.answer
                 && Answers::add_inner(request.extensions_mut(), answer)
             {
-                let warning = Warning::new(WarningKind::ChargedTwice);
-                admitted
-                    .gate
-                    .warnings
-                    .add(warning.about(admitted.rule.path()));
+                let warning = Warning::new(WarningKind::ChargedTwice).about(admitted.rule.path());
+                admitted.gate.warnings.add(warning);
             }
             if let Some(since) = admitted.waiting_since {
                 request.extensions_mut().insert(WaitingSince(since));
@@ -264,15 +262,15 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Choosing { action, held } => {
+                StateProj::Choosing { action, kept } => {
                     let action = ready!(action.as_mut().poll(cx));
-                    ResponseState::after(action, held.take().expect(DONE))
+                    ResponseState::after(action, kept.take().expect(DONE))
                 }
-                StateProj::Readying { admitted, held } => {
-                    let service = &mut held.as_mut().expect(DONE).service;
+                StateProj::Readying { admitted, kept } => {
+                    let service = &mut kept.as_mut().expect(DONE).service;
                     ready!(service.poll_ready(cx))?;
-                    let mut held = held.take().expect(DONE);
-                    ResponseState::call(&mut held.service, held.request, admitted.take())
+                    let mut kept = kept.take().expect(DONE);
+                    ResponseState::call(&mut kept.service, kept.request, admitted.take())
                 }
                 StateProj::Calling { response, admitted } => {
                     let result = ready!(response.poll(cx));
@@ -303,16 +301,16 @@ impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
 }
 
 pin_project! {
-    /// A response's body, which holds permits until it has ended.
+    /// A response's body, which keeps permits until it has ended.
     pub(super) struct PermitBody<B> {
         #[pin]
         body: B,
-        permits: Option<Box<Permits>>,
+        permits: Option<Box<RequestPermits>>,
     }
 }
 
 impl<B: HttpBody> PermitBody<B> {
-    pub(super) fn new(body: B, permits: Box<Permits>) -> Self {
+    pub(super) fn new(body: B, permits: Box<RequestPermits>) -> Self {
         // A server may never poll an empty body.
         let permits = (!body.is_end_stream()).then_some(permits);
         Self { body, permits }

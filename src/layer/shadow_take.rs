@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::decide::ask;
+use super::decide::{Outcome, RequestPermits, ask};
 use super::gate::Gate;
 use crate::callback::caught;
 use crate::charge::{Charge, LateCharge, LatePermit, RefundQueue, spawn};
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::in_flight_counter::InFlightCounter;
 use crate::metrics::RuleCounters;
 use crate::store::Store;
 use crate::take::Take;
@@ -36,47 +37,52 @@ const MAX_PENDING: usize = 4_096;
 
 const STORE: &str = "store of a shadow rule";
 
-/// Asks the store about a take of a shadow rule. A task waits for an answer that is not there
-/// immediately, so that no request does. A panic of the store is logged.
-pub(super) fn ask_in_shadow(
-    gate: &Gate,
-    take: Take,
-    charge: Option<Arc<LateCharge>>,
-    permit: Option<LatePermit>,
-) {
+/// Asks the store about a take of a shadow rule, which passes. A task waits for an answer that is
+/// not there immediately, so that no request does. A panic of the store is logged.
+pub(super) fn ask_in_shadow(gate: &Gate, take: Take) -> Outcome {
+    let rule = Arc::clone(take.rule());
+    let gives_back = gate.refunds_by_response(&rule);
+    let charge = gives_back.then(|| LateCharge::new(&gate.refunds));
+    let in_shadow = rule.has_permits().then(LatePermit::default);
     let asked = AskedInShadow {
         store: Arc::clone(gate.store()),
         take,
         counters: Arc::clone(&gate.counters),
-        charge,
-        permit,
+        charge: charge.clone(),
+        permit: in_shadow.clone(),
         refunds: gate.refunds.clone(),
     };
-    let answer = gate.shadows.try_acquire(MAX_PENDING).and_then(|place| {
-        let path = asked.take.rule().path();
-        let answer = caught(STORE, path, || ask(&asked.store, &asked.take));
-        Some((answer.ok()?, place))
-    });
-    let Some((mut answer, place)) = answer else {
-        return asked.answered(None);
-    };
-    if let Some(answer) = answer.poll_now() {
-        return asked.answered(Some(answer));
-    }
-    let mut answer = Box::pin(answer);
-    let (path, mut noop) = (asked.take.rule().path(), Context::from_waker(Waker::noop()));
-    match caught(STORE, path, || answer.as_mut().poll(&mut noop)) {
-        Ok(Poll::Ready(answer)) => asked.answered(Some(answer)),
-        Err(_) => asked.answered(None),
-        Ok(Poll::Pending) => spawn(async move {
-            let _place = place;
-            let answer = timeout(MAX_WAIT, answer).await;
-            asked.answered(answer.ok());
-        }),
-    }
+    asked.ask(&gate.shadows);
+    let own = None;
+    Outcome::Pass(rule, charge, RequestPermits { own, in_shadow })
 }
 
 impl AskedInShadow {
+    fn ask(self, pending: &InFlightCounter) {
+        let path = self.take.rule().path();
+        let answer = pending.try_acquire(MAX_PENDING).and_then(|place| {
+            let answer = caught(STORE, path, || ask(&self.store, &self.take));
+            Some((answer.ok()?, place))
+        });
+        let Some((mut answer, place)) = answer else {
+            return self.answered(None);
+        };
+        if let Some(answer) = answer.poll_now() {
+            return self.answered(Some(answer));
+        }
+        let mut answer = Box::pin(answer);
+        let mut noop = Context::from_waker(Waker::noop());
+        match caught(STORE, path, || answer.as_mut().poll(&mut noop)) {
+            Ok(Poll::Ready(answer)) => self.answered(Some(answer)),
+            Err(_) => self.answered(None),
+            Ok(Poll::Pending) => spawn(async move {
+                let _place = place;
+                let answer = timeout(MAX_WAIT, answer).await;
+                self.answered(answer.ok());
+            }),
+        }
+    }
+
     /// The store has answered; `None` if there will be no answer.
     fn answered(self, answer: Option<Result<Decision, StoreError>>) {
         let Self { take, counters, .. } = self;

@@ -130,18 +130,14 @@ impl Gate {
         }
     }
 
-    /// Whether the path has another rule than this.
-    fn has_other_rule(&self, rule: Option<&Arc<Rule>>) -> bool {
-        match (self.rule(), rule) {
-            (Some(now), Some(rule)) => !Arc::ptr_eq(&now, rule),
-            (now, rule) => now.is_some() != rule.is_some(),
-        }
-    }
-
     /// Whether a take that waits has to ask: an operator lets its key through or blocks it, or the
     /// path has another rule than this, of its last question.
     pub(super) fn must_ask(&self, take: &Take, rule: Option<&Arc<Rule>>) -> bool {
-        self.ends_wait(take) || self.has_other_rule(rule)
+        let has_other_rule = || match (self.rule(), rule) {
+            (Some(now), Some(rule)) => !Arc::ptr_eq(&now, rule),
+            (now, rule) => now.is_some() != rule.is_some(),
+        };
+        self.operator_keys.ends_wait(take) || has_other_rule()
     }
 }
 
@@ -205,6 +201,7 @@ fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
     });
     let last = of_counts.max_by_key(|(order, ..)| *order);
     let (count, left) = last.map_or((None, 0), |(_, count, left)| (Some(count), left));
+    let left = if decision.is_on_hold() { 0 } else { left };
     let mut quotas = DefaultHasher::new();
     count.map(|it| it.quotas()).hash(&mut quotas);
     let cost = count.map_or(0, CountAsk::cost);
@@ -214,10 +211,7 @@ fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
             quotas: quotas.finish(),
         },
         cost,
-        left: match decision.is_on_hold() {
-            true => 0,
-            false => left.min(cost.saturating_sub(1)),
-        },
+        left: left.min(cost.saturating_sub(1)),
         free_at,
     }
 }

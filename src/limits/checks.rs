@@ -24,9 +24,9 @@ impl Checks {
         drop(known);
         let made = Arc::new(make(number)?);
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        Some(match all.len() < MAX_PATHS {
-            true => Arc::clone(all.entry(path.into()).or_insert(made)),
-            false => made,
-        })
+        if all.len() >= MAX_PATHS {
+            return Some(made);
+        }
+        Some(Arc::clone(all.entry(path.into()).or_insert(made)))
     }
 }

@@ -228,7 +228,7 @@ impl Limits {
     }
 
     /// The plan of a request by its name, as [`RateLimitLayer::plan`]. A layer may have its own.
-    /// Default: the name that the request's extensions hold, as a [`Plan`](crate::rule::Plan).
+    /// Default: the name in the request's extensions, as a [`Plan`](crate::rule::Plan).
     pub fn plan(self, plan: impl Fn(&Parts) -> Option<&str> + Send + Sync + 'static) -> Self {
         self.with("plan", |it| it.plan = Some(Arc::new(plan)))
     }

@@ -38,7 +38,7 @@ impl Limits {
     ///
     /// With a store on Redis this process takes part in the [fleet](Self::join_fleet) from now on,
     /// as each process has to that shall obey. Without Redis it is about this process. While Redis
-    /// is gone, what is known holds until its end, and nothing can be added.
+    /// is gone, what is known stays until its end, and nothing can be added.
     ///
     /// ```
     /// use std::time::Duration;
@@ -200,12 +200,13 @@ impl Limits {
             return Err(OperatorError::TooMany(kind));
         }
         let is_known = seconds == 0 || was_operated || self.is_used(path, &said.key).await;
-        match is_known {
-            true => trace::event!(info: path, key, row, by, note, seconds, "a key is {what}"),
-            false => trace::event!(warn: path, key, row, by, note, seconds,
-                "a key is {what} that no request had lately: is it the one?"),
+        if is_known {
+            trace::event!(info: path, key, row, by, note, seconds, "a key is {what}");
+            return Ok(true);
         }
-        Ok(is_known)
+        trace::event!(warn: path, key, row, by, note, seconds,
+            "a key is {what} that no request had lately: is it the one?");
+        Ok(false)
     }
 
     /// Whether requests of this key, by its name, count or were denied lately; true also if nobody

@@ -257,6 +257,7 @@ impl Outgoing {
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "what the partner answers is not heard"]
 pub struct Turn {
     outgoing: Outgoing,
@@ -354,14 +355,6 @@ impl fmt::Debug for Outgoing {
         f.debug_struct("Outgoing")
             .field("path", &self.path)
             .field("wait", &self.wait)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn")
-            .field("key", &self.key)
             .finish_non_exhaustive()
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn wanted_pause(
     });
     let is_refusal = is_on || code.is_none() && [429, 503].contains(&status.as_u16());
     let may_be_one = code.map_or(status == 403, |code| matches!(code, b"8" | b"14"));
-    let answer = Answer {
+    let answer = PartnerAnswer {
         headers,
         is_refusal,
         may_be_one: is_refusal || may_be_one,
@@ -75,14 +75,14 @@ pub(super) fn wanted_pause(
     (is_refusal || answer.may_be_one && unread.is_some()).then_some((UNTOLD, unread))
 }
 
-struct Answer<'a> {
+struct PartnerAnswer<'a> {
     headers: &'a HeaderMap,
     is_refusal: bool,
     /// Whether it is a refusal, or may be one.
     may_be_one: bool,
 }
 
-impl Answer<'_> {
+impl PartnerAnswer<'_> {
     /// When this field wants calls again. `None` if it says nothing of it, and `Some(None)` if what
     /// it says is not understood.
     fn read(&self, field: &str, says: Says) -> Option<Option<Duration>> {
@@ -130,10 +130,10 @@ impl Answer<'_> {
 
     /// The time of a quota, unless some of it is left. A refusal need not say that nothing is.
     fn reset(&self, field: &str) -> Option<Option<Duration>> {
-        let left = field
+        let field_of_left = field
             .trim_end_matches("-after")
             .replace("reset", "remaining");
-        let left = self.text(&left);
+        let left = self.text(&field_of_left);
         let left = left.and_then(|left| seconds(left.split(';').next()?));
         let time = self.text(field);
         let is_used_up = left.map_or(self.is_refusal && time.is_some(), |left| left == 0.0);
@@ -191,15 +191,11 @@ fn since_1970(text: &str) -> Option<f64> {
     let [year, month, day, hour, minute, ref second @ ..] = numbers[..] else {
         return None;
     };
-    let offset = match zone[1..].split_once(':') {
+    let east = match zone[1..].split_once(':') {
         None => Some(0.0).filter(|_| zone.len() == 1)?,
         Some((hours, minutes)) => seconds(hours)? * 60.0 + seconds(minutes)?,
     };
-    let east = if zone.starts_with('-') {
-        -offset
-    } else {
-        offset
-    };
+    let east = if zone.starts_with('-') { -east } else { east };
     // Years begin in March, so that a leap day is the last day of one.
     let year = year - f64::from(month < 3.0);
     let month = (month - 3.0).rem_euclid(12.0);
@@ -211,7 +207,7 @@ fn since_1970(text: &str) -> Option<f64> {
 }
 
 /// A structured field ([RFC 9651](https://www.rfc-editor.org/rfc/rfc9651)) without its strings, such
-/// as the names of quotas, which may hold any character. `None` if a string does not end.
+/// as the names of quotas, which may contain any character. `None` if a string does not end.
 fn without_strings(field: &str) -> Option<String> {
     let field = field.replace("\\\\", "").replace("\\\"", "");
     let has_ended = field.matches('"').count().is_multiple_of(2);

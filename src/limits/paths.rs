@@ -15,7 +15,7 @@ pub(super) const MAX_PATHS: usize = 10_000;
 pub(crate) struct Paths {
     pub(crate) counters: Mutex<BTreeMap<Box<str>, Arc<RuleCounters>>>,
     /// Questions about paths that have no counters.
-    unmatched: AtomicU64,
+    pub(super) unmatched: AtomicU64,
     /// Threads and tasks that own the paths and end with the last layer.
     watchers: AtomicUsize,
     pub(crate) limited: Arc<LimitedKeys>,
@@ -48,11 +48,6 @@ impl Paths {
             let hashes = take.counts().iter().map(|it| it.hash());
             hashes.for_each(|hash| counters.open.was_reset(hash));
         }
-    }
-
-    /// Counts a question about a path that has neither a rule nor counters.
-    pub(super) fn count_unmatched(&self) {
-        self.unmatched.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What the layers have counted under these rules.

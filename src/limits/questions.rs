@@ -1,6 +1,7 @@
 //! Decisions and counts without an HTTP request.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -59,7 +60,7 @@ impl Limits {
     /// Limits a function by the rule of a path: any asynchronous code, as a layer limits a handler.
     /// Where it is denied, or where there is no decision, the result is a refusal: see [`Call`].
     ///
-    /// It decides as a [check](Self::check) does, and holds its permit as long as the function
+    /// It decides as a [check](Self::check) does, and keeps its permit as long as the function
     /// runs. A path without a rule runs the function.
     ///
     /// ```
@@ -90,7 +91,7 @@ impl Limits {
     pub fn call(&self, path: &str) -> Call {
         let gate = self.gate_of_checks(path);
         if gate.is_none() {
-            self.paths.count_unmatched();
+            self.paths.unmatched.fetch_add(1, Ordering::Relaxed);
         }
         Call::new(gate)
     }

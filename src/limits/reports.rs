@@ -11,7 +11,7 @@ use super::Limits;
 use super::fleet::SECOND;
 use crate::decision::Source;
 use crate::error::StoreErrorKind;
-use crate::fleet::process::{Breaker, Facts, LastError, MAX_ROWS, Process, short_name};
+use crate::fleet::process::{BreakerReport, Facts, LastError, MAX_ROWS, Process, short_name};
 use crate::metrics::key_notes::LimitedKey;
 use crate::metrics::rates::RateHistory;
 use crate::metrics::{DecisionOutcome, RuleSnapshot};
@@ -20,10 +20,10 @@ use crate::sync::lock;
 
 /// What is known of this process and of the others, for pages. Clones of [`Limits`] share it.
 #[derive(Debug, Default)]
-pub(crate) struct Reports(Mutex<State>);
+pub(crate) struct Reports(Mutex<ReportState>);
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ReportState {
     /// Whether the last runtime that could have watched this process has no timer.
     lacks_timer: bool,
     /// Whether a page is there: without one, no rates are kept.
@@ -64,7 +64,7 @@ struct Sums {
 const FLEET_WANTED_FOR: u64 = 11;
 
 impl Reports {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ReportState> {
         lock(&self.0)
     }
 
@@ -171,12 +171,11 @@ impl Limits {
             let state = self.reports.state();
             state.second.tick < state.fleet_wanted_until
         };
-        let told = match is_wanted {
-            true => fleet.reports().await.ok(),
-            false => None,
-        };
-        let read = |told: Vec<_>| Arc::new(told.iter().filter_map(Process::read).collect());
-        self.reports.state().processes = told.map(read);
+        let mut processes = None;
+        if is_wanted && let Ok(reports) = fleet.reports().await {
+            processes = Some(Arc::new(reports.iter().filter_map(Process::read).collect()));
+        }
+        self.reports.state().processes = processes;
     }
 
     /// Whether requests of this key, by its name, were denied lately.
@@ -191,9 +190,9 @@ impl Limits {
         let tick = second.tick;
         let applied = self.rules().applied();
         let breaker = match self.shared_store().condition().is_breaker_open {
-            Some(true) => Breaker::Open,
-            Some(false) => Breaker::Closed,
-            None => Breaker::Unknown,
+            Some(true) => BreakerReport::Open,
+            Some(false) => BreakerReport::Closed,
+            None => BreakerReport::Unknown,
         };
         let last_error = second.last_error.map(|(kind, at)| LastError {
             kind: kind.name().to_owned(),

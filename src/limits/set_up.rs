@@ -120,9 +120,7 @@ impl Limits {
             paths_without_layer: self.rules.paths_without_layer(),
             paths_shown_otherwise: self.rules.paths_shown_otherwise(),
         };
-        match found.lists().iter().all(|(_, paths)| paths.is_empty()) {
-            true => Ok(()),
-            false => Err(found),
-        }
+        let is_right = found.lists().iter().all(|(_, paths)| paths.is_empty());
+        if is_right { Ok(()) } else { Err(found) }
     }
 }

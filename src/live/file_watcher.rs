@@ -127,7 +127,7 @@ impl FileWatcher {
         let applied = spawn_blocking(move || {
             let new = Rules::from_new_text(&content.text, &file)?;
             let rules = rules.upgrade();
-            Ok(rules.and_then(|rules| reloads.apply(number, &rules, new, content.hash)))
+            Ok(rules.and_then(|rules| reloads.apply(number, &rules, (new, content.hash))))
         });
         let panicked = |_| Err(self.error("a panic while its rules were read"));
         applied.await.unwrap_or_else(panicked)
@@ -257,20 +257,15 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 fn check(metadata: &Metadata) -> io::Result<()> {
-    match metadata.is_file() {
-        true => check_length(metadata.len()),
-        false => Err(io::Error::other("not a regular file")),
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
     }
+    check_length(metadata.len())
 }
 
 fn check_length(length: u64) -> io::Result<()> {
-    match length <= MAX_FILE {
-        true => Ok(()),
-        false => Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            "more than 16 MiB",
-        )),
-    }
+    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, "more than 16 MiB");
+    (length <= MAX_FILE).then_some(()).ok_or_else(too_long)
 }
 
 /// Why [`Limits::watch`](crate::Limits::watch) cannot watch a file.

@@ -14,9 +14,15 @@ pub(crate) struct Reloads {
     state: Mutex<ReloadState>,
 }
 
+/// The rules of a file, and the hash of its text.
+type NewRules = (Rules, ContentHash);
+
 #[derive(Debug, Default)]
 struct ReloadState {
-    attempts: Attempts,
+    reloads: u64,
+    failures: u64,
+    failure: Option<Failure>,
+    watched: Option<Arc<Path>>,
     /// The number of the newest watcher: none before it may change anything.
     watcher: u64,
     /// The number of readings that were begun by calls or applied by a watcher.
@@ -35,8 +41,8 @@ impl Reloads {
             Ok((Rules::from_new_text(&content.text, file)?, content.hash))
         };
         match read() {
-            Ok((new, hash)) => {
-                let applied = lock(&self.state).apply(reading, rules, new, hash);
+            Ok(new) => {
+                let applied = lock(&self.state).apply(reading, rules, new);
                 log_applied(file, applied.as_ref());
                 Ok(())
             }
@@ -49,8 +55,7 @@ impl Reloads {
 
     pub(crate) fn status(&self, rules: &SharedRules) -> ReloadStatus {
         let state = lock(&self.state);
-        let (applied, attempts) = (rules.applied(), &state.attempts);
-        let failure = attempts.failure.as_ref();
+        let (applied, failure) = (rules.applied(), state.failure.as_ref());
         ReloadStatus {
             version: applied.version,
             content_hash: applied.hash.map(|hash| hash.to_string()),
@@ -58,9 +63,9 @@ impl Reloads {
             kept_rules: applied.kept.to_vec(),
             error: failure.map(|failure| failure.message.clone()),
             failing_since: failure.map(|failure| failure.since),
-            reloads: attempts.reloads,
-            failures: attempts.failures,
-            watched: attempts.watched.as_deref().map(Path::to_owned),
+            reloads: state.reloads,
+            failures: state.failures,
+            watched: state.watched.as_deref().map(Path::to_owned),
         }
     }
 
@@ -68,7 +73,7 @@ impl Reloads {
     pub(super) fn begin_watch(&self, file: &Arc<Path>) -> u64 {
         let mut state = lock(&self.state);
         state.watcher += 1;
-        state.attempts.watched = Some(Arc::clone(file));
+        state.watched = Some(Arc::clone(file));
         state.watcher
     }
 
@@ -76,10 +81,8 @@ impl Reloads {
     pub(super) fn end_watch(&self, watcher: u64, file: &Path) {
         let mut state = lock(&self.state);
         if state.watcher == watcher {
-            state.attempts.watched = None;
-            state
-                .attempts
-                .fail(file, "no longer watched: the task has ended");
+            state.watched = None;
+            state.fail(file, "no longer watched: the task has ended");
         }
     }
 
@@ -89,15 +92,14 @@ impl Reloads {
         &self,
         watcher: u64,
         rules: &SharedRules,
-        new: Rules,
-        hash: ContentHash,
+        new: NewRules,
     ) -> Option<Applied> {
         let mut state = lock(&self.state);
         let reading = state.begin();
-        match state.watcher == watcher {
-            true => state.apply(reading, rules, new, hash),
-            false => None,
+        if state.watcher != watcher {
+            return None;
         }
+        state.apply(reading, rules, new)
     }
 
     /// Notes that a file is refused: logs and counts it, unless another watcher has replaced the
@@ -108,8 +110,8 @@ impl Reloads {
         if watcher.is_some_and(|watcher| watcher != state.watcher) {
             return;
         }
-        state.attempts.failures += 1;
-        state.attempts.fail(file, &error);
+        state.failures += 1;
+        state.fail(file, &error);
         drop(state);
         trace::event!(warn: error, "the rules stay as they are: the file is refused");
     }
@@ -117,10 +119,7 @@ impl Reloads {
     /// Notes that a file contains what is in force: its failure is over.
     pub(super) fn unchanged(&self, file: &Path) {
         let mut state = lock(&self.state);
-        let failure = state
-            .attempts
-            .failure
-            .take_if(|failure| failure.file == absolute(file));
+        let failure = state.failure.take_if(|it| it.file == absolute(file));
         drop(state);
         if failure.is_some() {
             let file = file.display().to_string();
@@ -137,27 +136,20 @@ impl ReloadState {
     }
 
     /// Applies rules, unless they are in force already, or a reading was applied that began later.
-    fn apply(
-        &mut self,
-        reading: u64,
-        rules: &SharedRules,
-        new: Rules,
-        hash: ContentHash,
-    ) -> Option<Applied> {
+    fn apply(&mut self, reading: u64, rules: &SharedRules, new: NewRules) -> Option<Applied> {
+        let (new, hash) = new;
         if reading < self.applied {
             return None;
         }
         self.applied = reading;
-        self.attempts.failure = None;
+        self.failure = None;
         if rules.applied().hash == Some(hash) {
             return None;
         }
-        self.attempts.reloads += 1;
+        self.reloads += 1;
         Some(rules.replace_unused(new, hash))
     }
-}
 
-impl Attempts {
     /// Notes a failure. One that lasts keeps the time of its beginning.
     fn fail(&mut self, file: &Path, message: &str) {
         let is_same = |failure: &Failure| failure.message == message;
@@ -246,15 +238,6 @@ pub struct ReloadStatus {
     pub watched: Option<PathBuf>,
 }
 
-/// What became of the attempts to reload.
-#[derive(Debug, Default)]
-struct Attempts {
-    reloads: u64,
-    failures: u64,
-    failure: Option<Failure>,
-    watched: Option<Arc<Path>>,
-}
-
 /// Why the last attempt to reload failed.
 #[derive(Debug)]
 struct Failure {
@@ -275,7 +258,7 @@ mod tests {
         let [old, new] = files.each_ref().map(|file| reloads.begin_watch(file));
         let apply = |watcher: u64, text: &str| {
             let new = Rules::from_toml(text).expect("valid");
-            reloads.apply(watcher, &rules, new, ContentHash::of(text))
+            reloads.apply(watcher, &rules, (new, ContentHash::of(text)))
         };
         let text = "[rules.a]\nmax-count = 1\nwindow = \"1s\"";
         assert!(apply(old, text).is_none());

@@ -1,18 +1,18 @@
 use std::time::Duration;
 
-use super::rule_counters::Counter;
+use super::rule_counters::AtomicCounter;
 use super::rule_snapshot::{LatencyBucket, LatencySnapshot};
 
 /// How long a store took to answer: a histogram with fixed buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
-    buckets: [Bucket; BOUNDS.len() + 1],
+    buckets: [LatencyCounters; BOUNDS.len() + 1],
 }
 
 #[derive(Debug, Default)]
-struct Bucket {
-    count: Counter,
-    micros: Counter,
+struct LatencyCounters {
+    count: AtomicCounter,
+    micros: AtomicCounter,
 }
 
 /// The longest latency of each bucket but the last, in microseconds: from a call on loopback to the

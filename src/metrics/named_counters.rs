@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::rule_counters::Counter;
+use super::rule_counters::AtomicCounter;
 
 /// Counters by names that rules give, as those of quotas and plans. A name keeps its counter when
 /// the rule changes.
@@ -10,7 +10,7 @@ use super::rule_counters::Counter;
 pub(super) struct NamedCounters(ArcSwap<Names>);
 
 /// In alphabetical order.
-type Names = Vec<(Arc<str>, Arc<Counter>)>;
+type Names = Vec<(Arc<str>, Arc<AtomicCounter>)>;
 
 /// Beyond this number of names, those that are not in use any more are forgotten. A rule that is
 /// changed back continues with its numbers, and ever new names take no memory.
@@ -28,8 +28,8 @@ impl NamedCounters {
     }
 
     #[cold]
-    fn add(&self, name: &str, is_in_use: impl Fn(&str) -> bool) -> Arc<Counter> {
-        let new = Arc::<Counter>::default();
+    fn add(&self, name: &str, is_in_use: impl Fn(&str) -> bool) -> Arc<AtomicCounter> {
+        let new = Arc::<AtomicCounter>::default();
         let before = self.0.rcu(|known| {
             let mut names = Vec::clone(known);
             if names.len() >= MAX_NAMES {

@@ -195,9 +195,10 @@ impl RateHistory {
                 }
             }
             if let Some(known) = self.known.get_mut(&*now.path) {
-                let before = match is_new(&now.path) {
-                    true => RuleCounters::default().numbers(&now.path),
-                    false => now.clone(),
+                let before = if is_new(&now.path) {
+                    RuleCounters::default().numbers(&now.path)
+                } else {
+                    now.clone()
                 };
                 let rates = VecDeque::new();
                 let begun = History { before, rates };

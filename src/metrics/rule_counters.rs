@@ -24,7 +24,7 @@ pub(crate) struct RuleCounters {
     shadow_quota_denials: QuotaDenials,
     near_limit_ratio: NearLimit,
     /// Requests of a path without a rule.
-    pub(crate) unmatched: Counter,
+    pub(crate) unmatched: AtomicCounter,
     pub(crate) open: OpenCharges,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
@@ -46,9 +46,10 @@ impl RuleCounters {
     pub(crate) fn decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
         self.count(DecisionOutcome::of(decision), decision.source());
         if let Some(plan) = rule.plan() {
-            let decided = match decision.is_allowed() {
-                true => &self.allowed_by_plan,
-                false => &self.denied_by_plan,
+            let decided = if decision.is_allowed() {
+                &self.allowed_by_plan
+            } else {
+                &self.denied_by_plan
             };
             decided.count(plan, |_| true);
         }
@@ -152,9 +153,9 @@ impl RuleCounters {
 
 /// A number that many threads add to. Its readers see every addition, in no particular order.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct AtomicCounter(AtomicU64);
 
-impl Counter {
+impl AtomicCounter {
     #[inline]
     pub(crate) fn add(&self, number: u64) {
         // What counting costs is measured against a build with this flag: `benches/counters.sh`.

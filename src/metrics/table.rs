@@ -3,7 +3,7 @@
 use super::latency::Latency;
 #[cfg(feature = "metrics")]
 use super::publisher::Metric;
-use super::rule_counters::Counter;
+use super::rule_counters::AtomicCounter;
 use super::rule_snapshot::{DecisionOutcome, LatencySnapshot, PlanSnapshot};
 #[cfg(feature = "metrics")]
 use super::samples::{self, Samples};
@@ -51,10 +51,10 @@ macro_rules! table {
         /// What counts the numbers of a [`RuleSnapshot`].
         #[derive(Debug, Default)]
         pub(crate) struct Numbers {
-            pub(super) decisions: Decisions<Counter>,
-            $(pub(crate) $field: Counter,)*
-            pub(super) store_errors: [Counter; StoreErrorKind::ALL.len()],
-            pub(super) key_errors: [Counter; KeyErrorKind::ALL.len()],
+            pub(super) decisions: Decisions<AtomicCounter>,
+            $(pub(crate) $field: AtomicCounter,)*
+            pub(super) store_errors: [AtomicCounter; StoreErrorKind::ALL.len()],
+            pub(super) key_errors: [AtomicCounter; KeyErrorKind::ALL.len()],
             pub(crate) latency: Latency,
         }
 
@@ -63,13 +63,15 @@ macro_rules! table {
             pub(super) fn snapshot(&self, path: &str) -> RuleSnapshot {
                 RuleSnapshot {
                     path: path.to_owned(),
-                    decisions: self.decisions.each_ref().map(|it| it.each_ref().map(Counter::get)),
+                    decisions: self.decisions.each_ref().map(|of_outcome| {
+                        of_outcome.each_ref().map(AtomicCounter::get)
+                    }),
                     denials: Vec::new(),
                     shadow_denials: Vec::new(),
                     plans: Vec::new(),
                     $($field: self.$field.get(),)*
-                    store_errors: self.store_errors.each_ref().map(Counter::get),
-                    key_errors: self.key_errors.each_ref().map(Counter::get),
+                    store_errors: self.store_errors.each_ref().map(AtomicCounter::get),
+                    key_errors: self.key_errors.each_ref().map(AtomicCounter::get),
                     latency: self.latency.snapshot(),
                 }
             }

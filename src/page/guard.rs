@@ -14,11 +14,11 @@ const FIELD: &str = "x-tidegate";
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Why a request is refused.
-pub(super) type Refused = (StatusCode, String);
+pub(super) type RefusedRequest = (StatusCode, String);
 
 /// Whether a request is one that the page sends: a form of another site sends no JSON and no field
 /// of its own.
-pub(super) fn check_form(head: &Parts) -> Result<(), Refused> {
+pub(super) fn check_form(head: &Parts) -> Result<(), RefusedRequest> {
     let kind = text(&head.headers, header::CONTENT_TYPE).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
@@ -34,7 +34,7 @@ pub(super) fn check_form(head: &Parts) -> Result<(), Refused> {
 }
 
 /// Whether a request may change something.
-pub(super) fn check_change(page: &Page, head: &Parts) -> Result<(), Refused> {
+pub(super) fn check_change(page: &Page, head: &Parts) -> Result<(), RefusedRequest> {
     if !page.may_change {
         return Err(forbidden(
             "this page is read-only: Page::allow_changes lets it change something",
@@ -71,13 +71,13 @@ pub(super) fn check_change(page: &Page, head: &Parts) -> Result<(), Refused> {
              name the Origin in Page::hosts",
         )));
     }
-    match is_own_name(origin.host()) {
-        true => Ok(()),
-        false => Err(forbidden(&format!(
+    if !is_own_name(origin.host()) {
+        return Err(forbidden(&format!(
             "the Host is {host}, expected an IP address, localhost or a name of Page::hosts: other \
              sites could point a name of theirs here"
-        ))),
+        )));
     }
+    Ok(())
 }
 
 impl Page {
@@ -121,6 +121,6 @@ fn one(fields: &HeaderMap, name: HeaderName) -> Option<&str> {
     }
 }
 
-fn forbidden(message: &str) -> Refused {
+fn forbidden(message: &str) -> RefusedRequest {
     (StatusCode::FORBIDDEN, message.to_owned())
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::Page;
-use super::guard::{Refused, check_change, check_form};
+use super::guard::{RefusedRequest, check_change, check_form};
 use super::router::PageState;
 use super::views::{quotas, show_operated};
 use crate::callback::{caught, guarded};
@@ -32,7 +32,7 @@ const MAX_MESSAGE: usize = 500;
 const MAX_SHOWN: usize = 60;
 
 /// A key of a rule that a request is about.
-struct Target {
+struct TargetKey {
     path: String,
     /// `None` if no rule has this path.
     rule: Option<Arc<Rule>>,
@@ -53,7 +53,7 @@ pub(super) async fn look(State(state): State<Arc<PageState>>, request: Request) 
     answer(async {
         let (head, body) = request.into_parts();
         check_form(&head)?;
-        look_at(page, Target::read(page, body).await?).await
+        look_at(page, TargetKey::read(page, body).await?).await
     })
     .await
 }
@@ -129,7 +129,10 @@ pub(super) async fn set(
 }
 
 /// Who changes something, if they may, and of which key.
-async fn change(page: &Page, request: Request) -> Result<(Option<String>, Target), Refused> {
+async fn change(
+    page: &Page,
+    request: Request,
+) -> Result<(Option<String>, TargetKey), RefusedRequest> {
     let (head, body) = request.into_parts();
     check_form(&head)?;
     check_change(page, &head)?;
@@ -139,11 +142,11 @@ async fn change(page: &Page, request: Request) -> Result<(Option<String>, Target
         let message = "the actor could not be told, nothing was changed";
         (StatusCode::INTERNAL_SERVER_ERROR, message.to_owned())
     })?;
-    Ok((actor.flatten(), Target::read(page, body).await?))
+    Ok((actor.flatten(), TargetKey::read(page, body).await?))
 }
 
-async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
-    let Target { name, plan, .. } = &target;
+async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest> {
+    let TargetKey { name, plan, .. } = &target;
     let rule = target.rule()?;
     let path = rule.path();
     let chosen = match plan {
@@ -161,25 +164,23 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
         _ => asked(page, store.peek(&take)).await?,
     };
     // A hold of no time only asks.
-    let held = match rule.is_outgoing() && store.capabilities().holds {
-        true => asked(page, store.hold(&take, Duration::ZERO)).await?,
-        false => Duration::ZERO,
+    let held = if rule.is_outgoing() && store.capabilities().holds {
+        asked(page, store.hold(&take, Duration::ZERO)).await?
+    } else {
+        Duration::ZERO
     };
     let mut fits = held.is_zero();
     let policies = take.rule().policies();
     let mut quotas = quotas(policies);
     for ((quota, policy), state) in quotas.iter_mut().zip(policies).zip(state.quotas()) {
         quota["remaining"] = state.remaining().into();
-        let cost = match policy.is_concurrent() {
-            true => {
-                let in_flight = policy.quota().max().saturating_sub(state.remaining());
-                quota["in_flight"] = in_flight.into();
-                1
-            }
-            false => {
-                quota["reset_in_s"] = state.reset_after().as_secs_f64().into();
-                policy.cost().unwrap_or(rule.cost())
-            }
+        let cost = if policy.is_concurrent() {
+            let in_flight = policy.quota().max().saturating_sub(state.remaining());
+            quota["in_flight"] = in_flight.into();
+            1
+        } else {
+            quota["reset_in_s"] = state.reset_after().as_secs_f64().into();
+            policy.cost().unwrap_or(rule.cost())
         };
         fits &= state.remaining() >= cost || target.is_other(policy);
     }
@@ -226,7 +227,7 @@ fn hint(extractors: &[Arc<dyn KeyExtractor>], key: &Key) -> Option<String> {
     (!forms.is_empty()).then(|| format!("a key of this rule is one of: {forms}"))
 }
 
-fn with_hint(mut answer: Value, target: Target) -> Value {
+fn with_hint(mut answer: Value, target: TargetKey) -> Value {
     if let Some(hint) = target.hint {
         answer["hint"] = hint.into();
     }
@@ -243,8 +244,8 @@ fn hint_of_plans(rule: &Rule, is_chosen: bool) -> Option<String> {
     })
 }
 
-impl Target {
-    async fn read(page: &Page, body: axum::body::Body) -> Result<Self, Refused> {
+impl TargetKey {
+    async fn read(page: &Page, body: axum::body::Body) -> Result<Self, RefusedRequest> {
         let body = axum::body::to_bytes(body, MAX_BODY).await.map_err(|_| {
             let message = format!("the body is longer than {MAX_BODY} bytes, or was cut off");
             (StatusCode::PAYLOAD_TOO_LARGE, message)
@@ -320,15 +321,15 @@ impl Target {
     }
 
     /// The rule, if it has the subject.
-    fn rule(&self) -> Result<&Arc<Rule>, Refused> {
+    fn rule(&self) -> Result<&Arc<Rule>, RefusedRequest> {
         let rule = self.rule.as_ref().ok_or_else(|| {
             let message = format!("there is no rule {:?}", shown(&self.path));
             (StatusCode::NOT_FOUND, message)
         })?;
-        match subject_of(Some(rule), self.subject.as_deref())? == self.subject {
-            true => Ok(rule),
-            false => Err(wrong("this key is of no subject of the rule".to_owned())),
+        if subject_of(Some(rule), self.subject.as_deref())? != self.subject {
+            return Err(wrong("this key is of no subject of the rule".to_owned()));
         }
+        Ok(rule)
     }
 
     fn row(&self, page: &Page) -> String {
@@ -338,7 +339,7 @@ impl Target {
 
 /// The subject that a request names: one of the rule's, if it has some, else none. Without a rule
 /// it may be any.
-fn subject_of(rule: Option<&Rule>, named: Option<&str>) -> Result<Option<String>, Refused> {
+fn subject_of(rule: Option<&Rule>, named: Option<&str>) -> Result<Option<String>, RefusedRequest> {
     let subjects = rule.map_or(&[][..], Rule::subjects);
     let named = match (named, subjects) {
         (None, [only]) => Some(only.name()),
@@ -381,7 +382,7 @@ fn extractors_of(
 }
 
 /// The key that one of the extractors makes of this text, or else the one that has it.
-fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, Refused> {
+fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, RefusedRequest> {
     let keys = extractors.iter().filter_map(|it| it.key_of_text(text));
     // An address may be taken for a token as well.
     let key = keys.min_by_key(|key| !key.is_address);
@@ -398,7 +399,7 @@ fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, Refus
 
 impl Page {
     /// The key that a view shows in this row, and its subject.
-    fn key_of_row(&self, path: &str, row: &str) -> Result<(Option<String>, Key), Refused> {
+    fn key_of_row(&self, path: &str, row: &str) -> Result<(Option<String>, Key), RefusedRequest> {
         let is_it = |key: &str| self.limits.member.row(path, key) == row;
         self.limits.reports.want_fleet();
         let own = self.limits.paths.limited.most_denied(usize::MAX).0;
@@ -422,12 +423,12 @@ impl Page {
 }
 
 /// The subject and the key of a name in a list of keys.
-fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
+fn named_key(name: &Key) -> Result<(Option<String>, Key), RefusedRequest> {
     let (subject, key) = Key::split_subject(name.as_str());
     Ok((subject, Key::of_text(key).ok_or_else(no_key)?))
 }
 
-fn no_key() -> Refused {
+fn no_key() -> RefusedRequest {
     wrong("this row has no key: something else wrote it".to_owned())
 }
 
@@ -440,7 +441,9 @@ fn in_current_span<F: Future>(future: F) -> impl Future<Output = F::Output> {
 }
 
 /// The answer to a change: it goes on, and is logged, also if the client is gone meanwhile.
-async fn changed(made: impl Future<Output = Result<Value, Refused>> + Send + 'static) -> Response {
+async fn changed(
+    made: impl Future<Output = Result<Value, RefusedRequest>> + Send + 'static,
+) -> Response {
     let answered = tokio::spawn(in_current_span(answer(made))).await;
     answered.unwrap_or_else(|_| {
         let message = "the server shuts down: nobody knows what was changed";
@@ -452,21 +455,22 @@ async fn changed(made: impl Future<Output = Result<Value, Refused>> + Send + 'st
 async fn asked<T>(
     page: &Page,
     question: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, Refused> {
+) -> Result<T, RefusedRequest> {
     let answer = within(question).await;
     answer.map_err(|error| no_answer(page, &error))
 }
 
-fn no_answer(page: &Page, error: &StoreError) -> Refused {
-    let message = match page.shows_keys {
-        true => error.to_string(),
-        false => format!("the store gave no answer: {}", error.kind().name()),
+fn no_answer(page: &Page, error: &StoreError) -> RefusedRequest {
+    let message = if page.shows_keys {
+        error.to_string()
+    } else {
+        format!("the store gave no answer: {}", error.kind().name())
     };
     (StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
 /// The answer, or the refusal with its reason. A store of somebody else may panic.
-async fn answer(made: impl Future<Output = Result<Value, Refused>>) -> Response {
+async fn answer(made: impl Future<Output = Result<Value, RefusedRequest>>) -> Response {
     match guarded("store", "", || made).await {
         Ok(Ok(answer)) => json_response(StatusCode::OK, &answer),
         Ok(Err((status, message))) => refuse(status, &message),
@@ -490,7 +494,7 @@ fn json_response(status: StatusCode, value: &Value) -> Response {
     (status, fields, value.to_string()).into_response()
 }
 
-fn wrong(message: String) -> Refused {
+fn wrong(message: String) -> RefusedRequest {
     (StatusCode::BAD_REQUEST, message)
 }
 

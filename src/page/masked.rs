@@ -2,9 +2,12 @@ use crate::key::readable_token::{looks_like_token, parts};
 
 /// The text of a key, with the first four characters of what looks like a token in place of it.
 pub(super) fn masked(text: &str) -> String {
-    let parts = parts(text).map(|(part, separator)| match looks_like_token(part) {
-        true => format!("{}…{separator}", &part[..4]),
-        false => format!("{part}{separator}"),
+    let parts = parts(text).map(|(part, separator)| {
+        if looks_like_token(part) {
+            format!("{}…{separator}", &part[..4])
+        } else {
+            format!("{part}{separator}")
+        }
     });
     parts.collect()
 }

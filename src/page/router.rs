@@ -42,9 +42,10 @@ pub(super) fn router(page: Page) -> Router {
     let cache = Cache::default();
     let files = ASSETS.into_iter().fold(Router::new(), |router, file| {
         let (path, text) = file;
-        let kind = match path.ends_with(".css") {
-            true => "text/css; charset=utf-8",
-            false => "text/javascript; charset=utf-8",
+        let kind = if path.ends_with(".css") {
+            "text/css; charset=utf-8"
+        } else {
+            "text/javascript; charset=utf-8"
         };
         let fields = [
             (header::CONTENT_TYPE, kind),
@@ -109,7 +110,7 @@ async fn view(State(state): State<Arc<PageState>>, request: Request) -> Response
         let message = "after is no number, expected the tick of an earlier answer";
         return keys::refuse(StatusCode::BAD_REQUEST, message);
     };
-    if view.is_of_fleet() {
+    if matches!(view, View::Limited | View::Fleet) {
         page.limits.reports.want_fleet();
     }
     let (tag, text) = state.cache.get(page, view);
@@ -119,9 +120,10 @@ async fn view(State(state): State<Arc<PageState>>, request: Request) -> Response
         (header::CACHE_CONTROL, "private, no-cache"),
         (header::ETAG, &*tag),
     ];
-    match is_known(request.headers(), &tag) {
-        true => (StatusCode::NOT_MODIFIED, fields).into_response(),
-        false => (fields, text).into_response(),
+    if is_known(request.headers(), &tag) {
+        (StatusCode::NOT_MODIFIED, fields).into_response()
+    } else {
+        (fields, text).into_response()
     }
 }
 

@@ -81,11 +81,6 @@ impl View {
             Self::Fleet => fleet(page, tick),
         }
     }
-
-    /// Whether it shows the other processes of the service.
-    pub(super) fn is_of_fleet(self) -> bool {
-        matches!(self, Self::Limited | Self::Fleet)
-    }
 }
 
 /// The rates of each rule in the last seconds or minutes.
@@ -151,9 +146,10 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
 
 fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Value {
     let total = NUMBERS.map(|(name, number)| (name.to_owned(), number(counted).into()));
-    let denials = match rule.is_shadow() {
-        true => &counted.shadow_denials,
-        false => &counted.denials,
+    let denials = if rule.is_shadow() {
+        &counted.shadow_denials
+    } else {
+        &counted.denials
     };
     let denials = denials.iter();
     let denied_by = denials.map(|(name, denials)| json!({"name": name, "denials": denials}));
@@ -295,10 +291,8 @@ fn fleet(page: &Page, tick: u64) -> Value {
     let mut others: Vec<_> = others.iter().filter(|it| it.id != own.id).collect();
     // The longest running first.
     others.sort_by(|one, other| {
-        other
-            .facts
-            .started_ago_s
-            .total_cmp(&one.facts.started_ago_s)
+        let [one, other] = [one, other].map(|it| it.facts.started_ago_s);
+        other.total_cmp(&one)
     });
     let all = std::iter::once(&own).chain(others).take(PeerReport::MAX);
     let processes = all.map(|process| {

@@ -35,10 +35,9 @@ impl Denials {
     pub(super) fn new(max_keys: usize, max_age: Duration, clock: Clock) -> Self {
         let max_keys = max_keys.min(Self::MAX_KEYS);
         let max_per_set = max_keys.clamp(1, MAX_DENIALS);
+        let sets = (0..max_keys / max_per_set).map(|_| Mutex::default());
         Self {
-            sets: (0..max_keys / max_per_set)
-                .map(|_| Mutex::default())
-                .collect(),
+            sets: sets.collect(),
             changes: CountChanges::default(),
             max_per_set,
             max_age: nanos(max_age),
@@ -168,7 +167,7 @@ impl Default for CountChanges {
 pub(super) struct PendingTake {
     denials: Arc<Denials>,
     hash: u64,
-    question: Question,
+    question: AskedQuestion,
 }
 
 impl PendingTake {
@@ -219,7 +218,7 @@ struct DenialSet {
 }
 
 /// Describes a question that goes to the store, until its answer comes.
-struct Question {
+struct AskedQuestion {
     asked_at: u64,
     voids: u64,
     /// Those of the counts of a joint take.
@@ -240,8 +239,8 @@ impl DenialSet {
         changes: u64,
         now: u64,
         max_age: u64,
-    ) -> Result<Question, Decision> {
-        let mut question = Question {
+    ) -> Result<AskedQuestion, Decision> {
+        let mut question = AskedQuestion {
             asked_at: now,
             voids: self.voids,
             changes,
@@ -274,7 +273,12 @@ impl DenialSet {
     }
 
     /// The store answered the question, by this denial or otherwise; or nobody hears the answer.
-    fn answered(&mut self, question: &Question, denial: Option<(&Ask, CachedDenial)>, max: usize) {
+    fn answered(
+        &mut self,
+        question: &AskedQuestion,
+        denial: Option<(&Ask, CachedDenial)>,
+        max: usize,
+    ) {
         if question.renewal.is_some() {
             self.denials
                 .retain(|denial| denial.renewal != question.renewal);
@@ -356,7 +360,7 @@ impl CachedDenial {
     fn new(
         ask: &Ask,
         decision: &Decision,
-        question: &Question,
+        question: &AskedQuestion,
         now: impl FnOnce() -> u64,
     ) -> Option<Self> {
         let valid_for = match decision.verdict() {

@@ -34,10 +34,17 @@ impl LocalFallback {
         ask: &Ask,
         answer: Result<Decision, StoreError>,
     ) -> Result<Decision, StoreError> {
+        let store = &*self.name;
         match &answer {
-            Ok(decision) if decision.source() != Source::Cache => self.log_recovery(),
+            Ok(decision) if decision.source() != Source::Cache && self.failures.worked() => {
+                trace::event!(warn: store, "the store decides again");
+            }
             Err(failure) if ask.falls_back() => {
-                self.log_failure(failure);
+                if self.failures.failed() {
+                    let (kind, error) = (failure.kind().name(), failure.to_string());
+                    trace::event!(warn: store, kind, error,
+                        "the fallback decides, in the memory of this process");
+                }
                 return self.decide(ask, failure);
             }
             Ok(_) | Err(_) => {}
@@ -68,19 +75,5 @@ impl LocalFallback {
     /// Forgets what was charged here, and returns whether anything of it still counted.
     pub(super) fn reset(&self, ask: &Ask) -> bool {
         self.store.forget(ask)
-    }
-
-    fn log_recovery(&self) {
-        if self.failures.worked() {
-            let store = &*self.name;
-            trace::event!(warn: store, "the store decides again");
-        }
-    }
-
-    fn log_failure(&self, error: &StoreError) {
-        if self.failures.failed() {
-            let (store, kind, error) = (&*self.name, error.kind().name(), error.to_string());
-            trace::event!(warn: store, kind, error, "the fallback decides, in the memory of this process");
-        }
     }
 }

@@ -11,7 +11,7 @@ use super::{Ask, Store, StoreFuture};
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::in_flight_counter::{InFlightCounter, Permit};
+use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
 
 /// A store and what guards it, from outside in. A question needs one future for all of it.
@@ -160,15 +160,15 @@ impl<S: Store> Guarded<S> {
         }
         let call = self.breaker.as_ref().map(|breaker| breaker.admit(ask));
         let admitted = call.transpose().and_then(|call| {
-            let permit = self.in_flight.as_ref().map(|it| it.permit(ask, kind));
-            Ok((call, permit.transpose()?.flatten()))
+            let place = self.in_flight.as_ref().map(|it| it.place(ask, kind));
+            Ok((call, place.transpose()?.flatten()))
         });
-        let (call, permit) = match admitted {
+        let (call, place) = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => return StoreFuture::ready(after(ask, Err(refusal))),
         };
         let answered = move |ask: &Ask, answer: Result<T, StoreError>| {
-            drop(permit);
+            drop(place);
             if let Some(call) = call {
                 call.answered(ask, kind, &answer);
             }
@@ -239,7 +239,7 @@ impl QuestionLimit {
 
     /// Questions of callers that wait need none, nor do those of shadow rules and refunds for which
     /// nobody waits: no request may be refused because of them, and the layer bounds their number.
-    fn permit(&self, ask: &Ask, kind: QuestionKind) -> Result<Option<Permit>, StoreError> {
+    fn place(&self, ask: &Ask, kind: QuestionKind) -> Result<Option<InFlight>, StoreError> {
         let is_free = match kind {
             QuestionKind::Take => ask.is_repeat() || ask.in_shadow(),
             QuestionKind::Change => ask.is_unawaited(),
@@ -247,7 +247,7 @@ impl QuestionLimit {
         if is_free {
             return Ok(None);
         }
-        let permit = match kind {
+        let place = match kind {
             // Callers that ask again leave a quarter of the bound to those that do not.
             QuestionKind::Take if ask.is_patient => self.takes.try_acquire(self.max - self.max / 4),
             QuestionKind::Take => self.takes.try_acquire(self.max),
@@ -257,6 +257,6 @@ impl QuestionLimit {
                 self.changes.try_acquire_many(counts, MAX_CHANGES)
             }
         };
-        permit.map(Some).ok_or_else(|| self.overloaded.clone())
+        place.map(Some).ok_or_else(|| self.overloaded.clone())
     }
 }

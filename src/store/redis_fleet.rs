@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The reply to a report: the secret, the version, and the keys of each kind with their
 /// milliseconds.
-type State = ([u8; 16], u64, Option<[Vec<(Vec<u8>, u64)>; 3]>);
+type StateReply = ([u8; 16], u64, Option<[Vec<(Vec<u8>, u64)>; 3]>);
 
 /// What the lists of operators' keys are called, with the kind of those in them: in that of raises,
 /// each has a factor of its own.
@@ -93,7 +93,7 @@ impl Fleet for RedisStore {
             command.arg(OperatorKey::MAX);
         });
         StoreFuture::boxed(async move {
-            let state = from_redis_value::<State>(reply.await?);
+            let state = from_redis_value::<StateReply>(reply.await?);
             // The error does not show the secret, so it shows nothing of the reply.
             let (secret, version, lists) =
                 state.map_err(|_| connection.protocol_error(&Value::Nil))?;
@@ -131,12 +131,9 @@ impl Fleet for RedisStore {
         let reply = connection.call(&SET_KEY, &names, |command| {
             let longest = key.kind.max_time();
             command.arg(key.named()).arg(key.rest());
-            command
-                .arg(millis(key.time.min(longest)))
-                .arg(millis(longest));
-            command
-                .arg(OperatorKey::MAX)
-                .arg(millis(OperatorKey::MAX_RAISE_TIME));
+            command.arg(millis(key.time.min(longest)));
+            command.arg(millis(longest)).arg(OperatorKey::MAX);
+            command.arg(millis(OperatorKey::MAX_RAISE_TIME));
         });
         StoreFuture::boxed(async move {
             let reply = reply.await?;
@@ -155,8 +152,7 @@ impl OperatorKey {
     /// why.
     fn rest(&self) -> String {
         let by = self.by.as_deref().unwrap_or_default();
-        let note = self.note.iter().map(|note| format!("\n{note}"));
-        let note: String = note.collect();
+        let note: String = self.note.iter().map(|note| format!("\n{note}")).collect();
         match self.kind {
             OperatorKind::Raised(factor) => format!("{factor} {by}{note}"),
             OperatorKind::LetThrough | OperatorKind::Blocked => format!("{by}{note}"),

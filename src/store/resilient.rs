@@ -62,13 +62,13 @@ use crate::{
 /// ```
 pub struct Resilient<S> {
     inner: Arc<S>,
-    options: Options,
+    options: ResilientOptions,
     /// Made by the layer, or by the first question.
     parts: Arc<OnceLock<Arc<Guarded<S>>>>,
 }
 
 #[derive(Debug, Clone)]
-struct Options {
+struct ResilientOptions {
     timeout: Option<Duration>,
     in_flight: Option<usize>,
     failures: Option<u32>,
@@ -138,7 +138,7 @@ impl<S: Store> Resilient<S> {
     pub fn bare(store: S) -> Self {
         Self {
             inner: Arc::new(store),
-            options: Options {
+            options: ResilientOptions {
                 timeout: None,
                 in_flight: None,
                 failures: None,
@@ -154,7 +154,7 @@ impl<S: Store> Resilient<S> {
         }
     }
 
-    fn change(&mut self) -> &mut Options {
+    fn change(&mut self) -> &mut ResilientOptions {
         self.parts = Arc::default();
         &mut self.options
     }
@@ -182,12 +182,12 @@ impl<S: Store> Resilient<S> {
     /// the kind [`Overloaded`](crate::store::StoreErrorKind::Overloaded), so that a store that has
     /// become slow does not gather requests that would all be too late. Whoever may
     /// [wait](crate::RateLimitLayer::wait) asks again 10 to 50 ms later, and leaves a quarter of the
-    /// bound to others. Each take needs a permit, also where the store answers immediately, except
+    /// bound to others. Each take needs a place, also where the store answers immediately, except
     /// [repeats](Take::repeat) of callers that wait, and takes of
     /// [shadow rules](crate::Rule::into_shadow). Refunds, settlements, holds and resets have a bound
     /// of their own, of 16,384, and refunds [by outcome](crate::Rule::with_refund_on) another one.
     /// Beyond theirs they ask again every 10 to 50 ms until their time-out is over, and only then
-    /// fail. A future that is dropped gives its permit back.
+    /// fail. A future that is dropped gives its place back.
     pub fn in_flight(mut self, max: impl Into<Option<usize>>) -> Self {
         self.change().in_flight = max.into();
         self
@@ -510,9 +510,8 @@ impl<S: Store> Store for Resilient<S> {
     fn condition(&self) -> Condition {
         let (guarded, mut condition) = (self.guarded(), self.inner.condition());
         if let Some(fallback) = &guarded.fallback {
-            condition
-                .warnings
-                .extend(fallback.store.condition().warnings);
+            let warnings = fallback.store.condition().warnings;
+            condition.warnings.extend(warnings);
         }
         if let Some(breaker) = &guarded.breaker {
             let inner = condition.is_breaker_open == Some(true);

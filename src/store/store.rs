@@ -84,7 +84,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// receipts were given back, and a second time it may give back units of others. A
     /// [`Charge`](crate::store::Charge) keeps to that.
     ///
-    /// Units that no longer count are not given back, so no window ever holds more than its max of
+    /// Units that no longer count are not given back, so no window ever counts more than its max of
     /// units that were not given back. The number is 0, too, where the store does not know any
     /// more: after its data was lost, and while its clock is behind the last charge.
     ///
@@ -325,9 +325,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// clock, so that a test that pauses time moves the limits, too.
 pub(crate) fn default_store() -> Arc<dyn Store> {
     let store = super::MemoryStore::new();
-    match cfg!(debug_assertions) {
-        true => Arc::new(store.tokio_clock()),
-        false => Arc::new(store),
+    if cfg!(debug_assertions) {
+        Arc::new(store.tokio_clock())
+    } else {
+        Arc::new(store)
     }
 }
 

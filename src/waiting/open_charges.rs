@@ -13,24 +13,24 @@ use crate::sync::lock;
 /// of these counts. Clones are the same.
 ///
 /// A charge is *open* while its request is in progress under a rule whose outcomes give back, and
-/// while code holds it that may settle it.
+/// while code keeps it that may settle it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct OpenCharges(Arc<Shared>);
+pub(crate) struct OpenCharges(Arc<OpenChargesInner>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct OpenChargesInner {
     /// How many charges are open, for readers without the lock.
     open: AtomicUsize,
     /// How often units were given back, of the counts of each hash modulo the length.
     refunds: [AtomicU32; 64 / size_of::<AtomicU32>()],
     /// By the hashes of their names. A count without charges has no entry.
-    counts: Mutex<HashMap<u64, Count>>,
+    counts: Mutex<HashMap<u64, OpenCount>>,
     queues: WaitQueues,
 }
 
 /// The charges of a count that are open.
 #[derive(Debug, Default)]
-struct Count {
+struct OpenCount {
     /// Units, and until when they count, in the order in which the charges were opened.
     charges: BTreeMap<u64, (u64, Instant)>,
     /// The units of all of them.
@@ -107,7 +107,7 @@ impl OpenCharges {
     }
 
     /// Changes the count without what counts no more. It is dropped if it is empty afterwards.
-    fn change<T>(&self, hash: u64, change: impl FnOnce(&mut Count) -> T) -> Option<T> {
+    fn change<T>(&self, hash: u64, change: impl FnOnce(&mut OpenCount) -> T) -> Option<T> {
         let mut counts = lock(&self.0.counts);
         let count = counts.get_mut(&hash)?;
         let first = count.charges.first_key_value();
@@ -123,7 +123,7 @@ impl OpenCharges {
     }
 
     /// Removes charges that are open no more.
-    fn remove(&self, count: &mut Count, is_over: impl Fn(u64, Instant) -> bool) {
+    fn remove(&self, count: &mut OpenCount, is_over: impl Fn(u64, Instant) -> bool) {
         let (units, mut removed) = (&mut count.units, 0);
         count.charges.retain(|number, (of, until)| {
             let stays = !is_over(*number, *until);
@@ -151,7 +151,7 @@ impl OpenCharge {
     /// first call counts.
     pub(crate) fn close(&self, given_back: impl Fn(usize) -> u64) {
         for (at, (hash, own)) in self.places.iter().enumerate() {
-            let is_open = |count: &mut Count| count.charges.contains_key(own);
+            let is_open = |count: &mut OpenCount| count.charges.contains_key(own);
             if self.charges.change(*hash, is_open) != Some(true) {
                 continue;
             }
@@ -160,7 +160,7 @@ impl OpenCharge {
                 self.charges.given_back(*hash);
             }
             let is_own = |number, _| number == *own;
-            let remove = |count: &mut Count| self.charges.remove(count, is_own);
+            let remove = |count: &mut OpenCount| self.charges.remove(count, is_own);
             self.charges.change(*hash, remove);
         }
     }

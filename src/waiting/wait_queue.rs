@@ -27,7 +27,7 @@ pub(crate) struct WaitQueues {
 
 #[derive(Debug, Default)]
 struct Queues {
-    of: BTreeMap<QueueId, Queue>,
+    of: BTreeMap<QueueId, CountQueue>,
     /// How many wait, by the hash of each count that bounds their number.
     places: HashMap<u64, usize>,
     /// Tasks that hear of the permits that come back, by the hash of their count.
@@ -50,7 +50,7 @@ pub(crate) struct QueueId {
 type Rank = (u64, u64);
 
 #[derive(Debug)]
-struct Queue {
+struct CountQueue {
     sleeping: BTreeMap<Rank, Arc<Notify>>,
     /// Those that were told to ask and have no answer yet, what they cost together, and when the
     /// last of them was told.
@@ -68,7 +68,7 @@ struct Queue {
 
 /// A place among those that wait, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct WaitPlace {
     queues: WaitQueues,
     arrival: u64,
     /// The hashes of the counts whose places it takes.
@@ -139,7 +139,11 @@ const MAX_ASKING_AGAIN: usize = 16;
 
 impl WaitQueues {
     /// A place, if each of these counts, given by their hashes, has fewer than `max` that wait.
-    pub(crate) fn enter(&self, bounded_by: impl Iterator<Item = u64>, max: usize) -> Option<Place> {
+    pub(crate) fn enter(
+        &self,
+        bounded_by: impl Iterator<Item = u64>,
+        max: usize,
+    ) -> Option<WaitPlace> {
         let bounded_by: SmallVec<[u64; 1]> = bounded_by.collect();
         let mut queues = lock(&self.counts);
         let is_full = |hash| queues.places.get(hash).is_some_and(|number| *number >= max);
@@ -151,7 +155,7 @@ impl WaitQueues {
         }
         queues.arrivals += 1;
         queues.waiting += 1;
-        Some(Place {
+        Some(WaitPlace {
             queues: self.clone(),
             arrival: queues.arrivals,
             bounded_by,
@@ -169,14 +173,15 @@ impl WaitQueues {
 
     /// Units of this count came back: the first of each of its queues asks.
     pub(crate) fn given_back(&self, count: u64) {
-        lock(&self.counts).of_count(count).for_each(Queue::ask_now);
+        let mut queues = lock(&self.counts);
+        queues.of_count(count).for_each(CountQueue::ask_now);
     }
 
     /// A permit of this process went back. Where that is announced, waiters hear of it then.
     pub(crate) fn released(&self, count: u64) {
         let mut queues = lock(&self.counts);
         if !queues.listeners.contains_key(&count) {
-            queues.of_count(count).for_each(Queue::ask_now);
+            queues.of_count(count).for_each(CountQueue::ask_now);
         }
     }
 
@@ -192,7 +197,7 @@ impl WaitQueues {
 }
 
 impl Queues {
-    fn of_count(&mut self, count: u64) -> impl Iterator<Item = &mut Queue> {
+    fn of_count(&mut self, count: u64) -> impl Iterator<Item = &mut CountQueue> {
         let [first, last] = [0, u64::MAX].map(|quotas| QueueId { count, quotas });
         self.of.range_mut(first..=last).map(|(_, queue)| queue)
     }
@@ -214,7 +219,7 @@ impl Queues {
     }
 }
 
-impl Queue {
+impl CountQueue {
     fn new(free_at: Instant, now: Instant) -> Self {
         Self {
             sleeping: BTreeMap::new(),
@@ -233,9 +238,9 @@ impl Queue {
         let now = Instant::now();
         self.returns += 1;
         (self.free_at, self.refill) = (now, None);
-        self.first()
-            .into_iter()
-            .for_each(|rank| self.tell(rank, now));
+        if let Some(rank) = self.first() {
+            self.tell(rank, now);
+        }
     }
 
     fn first(&self) -> Option<Rank> {
@@ -296,15 +301,16 @@ impl Queue {
         }
     }
 
-    /// What this one does now: `until` is the end of its patience.
-    fn look(&mut self, rank: Rank, now: Instant, until: Option<Instant>, may_return: bool) -> Look {
+    /// What this one does now.
+    fn look(&mut self, rank: Rank, now: Instant, bound: WaitBound) -> WaiterStep {
+        let WaitBound { until, may_return } = bound;
         let is_over = until.is_some_and(|until| until <= now);
         let is_late = until.is_some_and(|until| until < self.free_at);
         if !self.sleeping.contains_key(&rank) {
-            return Look::Ask;
+            return WaiterStep::Ask;
         }
         if is_late && (is_over || !may_return) {
-            return Look::GiveUp;
+            return WaiterStep::GiveUp;
         }
         let mut ask_at = self.free_at.min(self.asked_at + ASK_EVERY);
         if !self.asking.is_empty() && (self.refill.is_none() || self.asking.len() >= MAX_ASKING) {
@@ -315,24 +321,33 @@ impl Queue {
         ask_at += [Duration::ZERO, PATIENCE, 2 * PATIENCE][before];
         if is_over || ask_at <= now {
             self.tell(rank, now);
-            return Look::Ask;
+            return WaiterStep::Ask;
         }
-        Look::At(match before {
+        WaiterStep::At(match before {
             2 => now + ASK_EVERY,
             _ => ask_at,
         })
     }
 }
 
+/// How long a waiter goes on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitBound {
+    /// The end of its patience. `None` for one that waits without a limit.
+    pub(super) until: Option<Instant>,
+    /// Whether units of what it lacks may come back.
+    pub(super) may_return: bool,
+}
+
 /// What a waiter does.
-enum Look {
+enum WaiterStep {
     Ask,
     GiveUp,
     /// It looks again then.
     At(Instant),
 }
 
-impl Place {
+impl WaitPlace {
     /// It was denied, and stands in this queue from now on.
     pub(crate) fn denied(&mut self, by: Lacking) {
         let (now, rank) = (Instant::now(), (by.cost, self.arrival));
@@ -346,17 +361,15 @@ impl Place {
         let free_at = if crossed { now } else { by.free_at };
         // It stays before it goes: its queue goes with the last one.
         let queue = queues.of.entry(by.queue);
-        let queue = queue.or_insert_with(|| Queue::new(free_at, now));
+        let queue = queue.or_insert_with(|| CountQueue::new(free_at, now));
         queue.is_answered(rank);
         queue.refill = None;
         queue.sleeping.insert(rank, Arc::clone(&self.changed));
         queue.asked_at = now;
         // What is said of a larger cost says nothing of smaller ones.
-        let is_first = queue.first() == Some(rank);
-        queue.free_at = match is_first {
-            true => free_at,
-            false => queue.free_at.min(free_at),
-        };
+        if queue.first() == Some(rank) || free_at < queue.free_at {
+            queue.free_at = free_at;
+        }
         queue.tell_fitting(by.left, now);
         queue.call_first();
         if let Some(before) = before.filter(|before| *before != (by.queue, rank)) {
@@ -404,39 +417,35 @@ impl Place {
         }
     }
 
-    /// Waits until it has to ask. False if it gives up: where `until` is over, or nothing can come
-    /// back and there is no room before. Once a second it also looks whether it `must_ask`.
-    pub(crate) async fn turn(
-        &self,
-        until: Option<Instant>,
-        may_return: bool,
-        must_ask: impl Fn() -> bool,
-    ) -> bool {
+    /// Waits until it has to ask. False if it gives up: where its patience is over, or nothing can
+    /// come back and there is no room before. Once a second it also looks whether it `must_ask`.
+    pub(crate) async fn turn(&self, bound: WaitBound, must_ask: impl Fn() -> bool) -> bool {
         loop {
             let (now, must) = (Instant::now(), must_ask());
-            let wake_at = match self.look(now, until, may_return, must) {
-                Look::Ask => return true,
-                Look::GiveUp => return false,
-                Look::At(instant) => instant.min(now + ASK_EVERY),
+            let wake_at = match self.look(now, bound, must) {
+                WaiterStep::Ask => return true,
+                WaiterStep::GiveUp => return false,
+                WaiterStep::At(instant) => instant.min(now + ASK_EVERY),
             };
-            let wake_at = until.into_iter().fold(wake_at, Instant::min);
+            let wake_at = bound.until.into_iter().fold(wake_at, Instant::min);
             let _ = timeout_at(wake_at, self.changed.notified()).await;
         }
     }
 
-    fn look(&self, now: Instant, until: Option<Instant>, may_return: bool, must: bool) -> Look {
+    fn look(&self, now: Instant, bound: WaitBound, must: bool) -> WaiterStep {
         let mut queues = lock(&self.queues.counts);
-        let stands = self
-            .at
-            .and_then(|(id, rank)| Some((queues.of.get_mut(&id)?, rank)));
-        let Some((queue, rank)) = stands else {
-            return Look::Ask;
+        let Some((id, rank)) = self.at else {
+            return WaiterStep::Ask;
         };
-        let look = match must {
-            true => Look::Ask,
-            false => queue.look(rank, now, until, may_return),
+        let Some(queue) = queues.of.get_mut(&id) else {
+            return WaiterStep::Ask;
         };
-        if matches!(look, Look::Ask) {
+        let look = if must {
+            WaiterStep::Ask
+        } else {
+            queue.look(rank, now, bound)
+        };
+        if matches!(look, WaiterStep::Ask) {
             queue.tell(rank, now);
             self.returns.store(queue.returns, Ordering::Relaxed);
             if queue.refill.is_some() {
@@ -448,7 +457,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WaitPlace {
     fn drop(&mut self) {
         let mut queues = lock(&self.queues.counts);
         queues.waiting -= 1;
@@ -466,9 +475,10 @@ impl Drop for Place {
         let asked = queues.leave(at);
         if let Some(queue) = queues.of.get_mut(&at.0) {
             // What it was told of is the next one's.
-            match asked {
-                true => queue.ask_now(),
-                false => queue.call_first(),
+            if asked {
+                queue.ask_now()
+            } else {
+                queue.call_first()
             }
         }
     }

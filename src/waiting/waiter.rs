@@ -7,8 +7,8 @@ use http::Extensions;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
-use super::wait_queue::{ASK_EVERY, Lacking, Left, Place, WaitQueues};
-use crate::in_flight_counter::{InFlightCounter, Permit};
+use super::wait_queue::{ASK_EVERY, Lacking, Left, WaitBound, WaitPlace, WaitQueues};
+use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
 use crate::rule::Rule;
 
@@ -47,17 +47,14 @@ pub(crate) enum Wait {
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) since: Instant,
-    /// `None` for one that waits without a limit.
-    deadline: Option<Instant>,
+    bound: WaitBound,
     /// The path's rule when the store was asked last.
     pub(crate) rule: Option<Arc<Rule>>,
-    /// Whether units of what it lacks may come back.
-    may_return: bool,
     /// Whether the store was overloaded when it asked last, and its slot to ask again.
     pub(crate) was_overloaded: bool,
     slot: Option<OwnedSemaphorePermit>,
-    place: Place,
-    _permit: Permit,
+    place: WaitPlace,
+    _counted: InFlight,
 }
 
 impl WaitLimits {
@@ -83,17 +80,19 @@ impl WaitLimits {
         bounded_by: impl Iterator<Item = u64>,
         since: Instant,
     ) -> Option<Box<Waiter>> {
-        let permit = self.waiting.try_acquire(self.max)?;
+        let counted = self.waiting.try_acquire(self.max)?;
         let place = queues.enter(bounded_by, (self.max / 4).max(1))?;
         Some(Box::new(Waiter {
             since,
-            deadline: since.checked_add(self.up_to),
+            bound: WaitBound {
+                until: since.checked_add(self.up_to),
+                may_return: false,
+            },
             rule: None,
-            may_return: false,
             was_overloaded: false,
             slot: None,
             place,
-            _permit: permit,
+            _counted: counted,
         }))
     }
 }
@@ -101,16 +100,19 @@ impl WaitLimits {
 impl Waiter {
     /// Whether its patience was not over yet.
     pub(crate) fn has_time_at(&self, now: Instant) -> bool {
-        self.deadline.is_none_or(|until| now < until)
+        self.bound.until.is_none_or(|until| now < until)
     }
 
     /// It was denied, and goes on waiting. False if it gives up: what it lacks comes too late.
     pub(crate) fn denied(&mut self, lacking: Lacking, may_return: bool) -> bool {
-        let is_late = self.deadline.is_some_and(|until| lacking.free_at > until);
+        let is_late = self
+            .bound
+            .until
+            .is_some_and(|until| lacking.free_at > until);
         if is_late && !may_return {
             return false;
         }
-        (self.may_return, self.slot) = (may_return, None);
+        (self.bound.may_return, self.slot) = (may_return, None);
         self.place.denied(lacking);
         true
     }
@@ -124,7 +126,7 @@ impl Waiter {
         }
         let must_ask = || must_ask(self.rule.as_ref());
         let place = &self.place;
-        place.turn(self.deadline, self.may_return, must_ask).await
+        place.turn(self.bound, must_ask).await
     }
 
     /// Waits for its slot to ask an overloaded store again, at most a second. In a slot it leaves the
@@ -132,7 +134,7 @@ impl Waiter {
     async fn slot(&mut self) {
         let until = |time| {
             let end = Instant::now() + time;
-            self.deadline.map_or(end, |until| until.min(end))
+            self.bound.until.map_or(end, |until| until.min(end))
         };
         if self.slot.is_some() {
             let [least, most] = OVERLOADED;

@@ -1,41 +1,40 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts what is in progress by the permits that are in use, and limits their number. Clones share
-/// the count.
+/// Counts what is in progress, and limits its number. Clones share the count.
 #[derive(Debug, Clone, Default)]
 pub struct InFlightCounter(Arc<AtomicUsize>);
 
-/// A permit of an [`InFlightCounter`]. Dropping it gives it back.
+/// What an [`InFlightCounter`] counts until this is dropped.
 #[derive(Debug)]
-#[must_use = "dropping the permit gives it back immediately"]
-pub struct Permit {
+#[must_use = "it is counted only until this is dropped"]
+pub struct InFlight {
     counter: Arc<AtomicUsize>,
     number: usize,
 }
 
 impl InFlightCounter {
-    /// The number of permits in use.
+    /// How many are in progress.
     pub fn number(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A permit, if fewer than `max` are in use.
-    pub fn try_acquire(&self, max: usize) -> Option<Permit> {
+    /// Counts one more, if fewer than `max` are in progress.
+    pub fn try_acquire(&self, max: usize) -> Option<InFlight> {
         self.try_acquire_many(1, max)
     }
 
-    /// So many permits as one, if they and those in use are at most `max`.
-    pub fn try_acquire_many(&self, number: usize, max: usize) -> Option<Permit> {
+    /// Counts so many more, if they and those in progress are at most `max`.
+    pub fn try_acquire_many(&self, number: usize, max: usize) -> Option<InFlight> {
         let relaxed = Ordering::Relaxed;
         let add = |used: usize| used.checked_add(number).filter(|sum| *sum <= max);
         let added = self.0.fetch_update(relaxed, relaxed, add);
         let counter = added.ok().map(|_| Arc::clone(&self.0))?;
-        Some(Permit { counter, number })
+        Some(InFlight { counter, number })
     }
 }
 
-impl Drop for Permit {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.counter.fetch_sub(self.number, Ordering::Relaxed);
     }

@@ -93,9 +93,8 @@ impl<F: Future<Output = ()>> Future for CallMade<F> {
 impl Drop for UnawaitedCall {
     fn drop(&mut self) {
         let calls = &*self.calls.0;
-        calls
-            .lost
-            .fetch_add(self.is_under_way.into(), Ordering::Relaxed);
+        let lost = self.is_under_way.into();
+        calls.lost.fetch_add(lost, Ordering::Relaxed);
         if calls.number.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }

@@ -31,8 +31,9 @@ use tidegate_base::{error, swept_map, sync};
 /// script call uses keys of one slot only.
 #[cfg(feature = "redis")]
 fn tagged(name: &str) -> String {
-    match name.contains('{') {
-        true => name.to_owned(),
-        false => format!("{{{name}}}"),
+    if name.contains('{') {
+        name.to_owned()
+    } else {
+        format!("{{{name}}}")
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct LimitedKeys {
     is_on: AtomicBool,
     /// Seconds, as the owner says: a denial does not read a clock.
     now: AtomicU64,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<KeyShard>; SHARDS],
 }
 
 const SHARDS: usize = 16;
@@ -38,10 +38,10 @@ pub(crate) const RECENT: u64 = 5;
 const SECONDS: usize = 8;
 
 #[derive(Debug, Default)]
-struct Shard {
+struct KeyShard {
     /// Where a name is in `keys`, by its hash.
     places: HashTable<u32>,
-    keys: Vec<Place>,
+    keys: Vec<NotedKey>,
     /// Where to look for the next key that is replaced, and how many denials it has at most, unless
     /// all have more.
     cursor: usize,
@@ -53,7 +53,7 @@ struct Shard {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct NotedKey {
     hash: u64,
     /// Without what is said as of now.
     key: LimitedKey,
@@ -157,13 +157,12 @@ impl LimitedKeys {
     }
 }
 
-impl Shard {
+impl KeyShard {
     /// With when the name fits again, and whether that is a hint.
     fn add(&mut self, name: &CountName, hash: u64, now: u64, until: (Option<u64>, bool)) {
         let keys = &self.keys;
-        let known = self
-            .places
-            .find(hash, |at| keys[*at as usize].is(name, hash));
+        let is_it = |at: &u32| keys[*at as usize].is(name, hash);
+        let known = self.places.find(hash, is_it);
         let at = match known {
             Some(at) => *at as usize,
             None => self.add_new(name, hash, now),
@@ -193,7 +192,7 @@ impl Shard {
     fn add_new(&mut self, name: &CountName, hash: u64, now: u64) -> usize {
         let path = name.rule.shared_path();
         let (at, fewest) = if self.keys.len() < PLACES {
-            self.keys.push(Place::default());
+            self.keys.push(NotedKey::default());
             (self.keys.len() - 1, 0)
         } else {
             let (at, fewest) = self.fewest(now);
@@ -224,12 +223,13 @@ impl Shard {
     }
 }
 
-impl Shard {
+impl KeyShard {
     /// The most denials that a key may have which has no place.
     fn replaced(&self, now: u64) -> u64 {
-        match now > self.replaced_until {
-            true => 0,
-            false => self.replaced,
+        if now > self.replaced_until {
+            0
+        } else {
+            self.replaced
         }
     }
 
@@ -245,16 +245,14 @@ impl Shard {
             }
         }
         let counted = self.keys.iter().map(|place| place.counted(now));
-        let (at, fewest) = counted
-            .enumerate()
-            .min_by_key(|(_, it)| *it)
-            .unwrap_or_default();
+        let fewest = counted.enumerate().min_by_key(|(_, it)| *it);
+        let (at, fewest) = fewest.unwrap_or_default();
         (self.cursor, self.fewest) = ((at + 1) % self.keys.len(), fewest);
         (at, fewest)
     }
 }
 
-impl Place {
+impl NotedKey {
     fn is(&self, name: &CountName, hash: u64) -> bool {
         let path = name.rule.shared_path();
         let is_path = || Arc::ptr_eq(&self.key.path, path) || self.key.path == *path;
@@ -287,9 +285,10 @@ impl Place {
 
     /// Its denials, none if it is over.
     fn counted(&self, now: u64) -> u64 {
-        match self.is_over(now) {
-            true => 0,
-            false => self.key.denials,
+        if self.is_over(now) {
+            0
+        } else {
+            self.key.denials
         }
     }
 }
@@ -349,7 +348,7 @@ mod tests {
     #[test]
     fn what_was_forgotten_for_room_is_within_the_error() {
         let rule = Arc::new(Rule::new("search", [Quota::per_minute(1)]).expect("a rule"));
-        let mut shard = Shard::default();
+        let mut shard = KeyShard::default();
         let mut deny = |number: u64, now: u64, times: u64| {
             let name = CountName::new(Arc::clone(&rule), Key::from(number));
             (0..times).for_each(|_| shard.add(&name, name.hash(), now, (Some(now * 1_000), false)));

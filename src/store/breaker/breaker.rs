@@ -43,7 +43,7 @@ impl<S: Store> Breaker<S> {
             probe_every: bounded(probe_every),
             patience: timeout.map_or(PROBE_TIMEOUT, |it| it.min(PROBE_TIMEOUT)),
             state: Mutex::new(BreakerState::new()),
-            snapshot: AtomicU64::new(Snapshot::Healthy as u64),
+            snapshot: AtomicU64::new(BreakerSnapshot::Healthy as u64),
             refusal: ArcSwapOption::empty(),
             refused: ArcSwapOption::empty(),
             failures: LogOnChange::default(),
@@ -68,8 +68,8 @@ impl<S: Store> Breaker<S> {
 
     /// Whether requests are refused now, except for trials.
     pub(crate) fn is_open(&self) -> bool {
-        let seen = Snapshot::of(self.state.snapshot.load(Ordering::Relaxed));
-        matches!(seen, Snapshot::Open | Snapshot::AskState)
+        let seen = BreakerSnapshot::of(self.state.snapshot.load(Ordering::Relaxed));
+        matches!(seen, BreakerSnapshot::Open | BreakerSnapshot::AskState)
     }
 }
 
@@ -105,7 +105,10 @@ impl<S: Store> AdmittedCall<S> {
 
 impl<S> Drop for AdmittedCall<S> {
     fn drop(&mut self) {
-        self.breaker.state.abandon(self.ticket);
+        if self.ticket.trial.is_some() {
+            let state = &self.breaker.state;
+            state.change(|state| state.abandon_trial(self.ticket));
+        }
     }
 }
 
@@ -128,7 +131,7 @@ pub(super) struct SharedState {
     /// How long one probe may take.
     pub(super) patience: Duration,
     state: Mutex<BreakerState>,
-    /// The state's generation and its [`Snapshot`], for requests that take no lock.
+    /// The state's generation and its [`BreakerSnapshot`], for requests that take no lock.
     snapshot: AtomicU64,
     /// The error of requests that are refused. It is set before the breaker opens.
     refusal: ArcSwapOption<StoreError>,
@@ -140,7 +143,7 @@ pub(super) struct SharedState {
 
 /// What a request can read of the state without the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Snapshot {
+enum BreakerSnapshot {
     /// Closed, and the last request was decided.
     Healthy = 0,
     /// Closed, and the last request failed.
@@ -151,7 +154,7 @@ enum Snapshot {
     AskState = 3,
 }
 
-impl Snapshot {
+impl BreakerSnapshot {
     const fn of(seen: u64) -> Self {
         match seen & 3 {
             0 => Self::Healthy,
@@ -170,13 +173,13 @@ impl SharedState {
     /// The error for the request, if the breaker refuses it.
     fn admit(&self, ask: &Ask) -> Result<Ticket, StoreError> {
         let seen = self.snapshot.load(Ordering::Acquire);
-        let ticket = match Snapshot::of(seen) {
-            Snapshot::Healthy | Snapshot::Failing => Some(Ticket {
+        let ticket = match BreakerSnapshot::of(seen) {
+            BreakerSnapshot::Healthy | BreakerSnapshot::Failing => Some(Ticket {
                 generation: seen >> 2,
                 trial: None,
             }),
-            Snapshot::Open => None,
-            Snapshot::AskState => self.change(|state| state.admit(Instant::now())),
+            BreakerSnapshot::Open => None,
+            BreakerSnapshot::AskState => self.change(|state| state.admit(Instant::now())),
         };
         ticket.ok_or_else(|| self.refuse(ask))
     }
@@ -214,25 +217,18 @@ impl SharedState {
         let mut state = lock(&self.state);
         let changed = change(&mut state);
         let snapshot = match state.phase {
-            Phase::Closed { failures: 0 } => Snapshot::Healthy,
-            Phase::Closed { .. } => Snapshot::Failing,
-            Phase::Open { try_at: None } => Snapshot::Open,
-            Phase::Open { .. } | Phase::HalfOpen { .. } => Snapshot::AskState,
+            Phase::Closed { failures: 0 } => BreakerSnapshot::Healthy,
+            Phase::Closed { .. } => BreakerSnapshot::Failing,
+            Phase::Open { try_at: None } => BreakerSnapshot::Open,
+            Phase::Open { .. } | Phase::HalfOpen { .. } => BreakerSnapshot::AskState,
         };
         let seen = state.generation << 2 | snapshot as u64;
         self.snapshot.store(seen, Ordering::Release);
         changed
     }
 
-    /// A request ended. If it was a trial without a result, another one may be tried.
-    fn abandon(&self, ticket: Ticket) {
-        if ticket.trial.is_some() {
-            self.change(|state| state.abandon_trial(ticket));
-        }
-    }
-
     fn record_success(&self, ticket: Ticket) {
-        if Snapshot::of(self.snapshot.load(Ordering::Relaxed)) == Snapshot::Healthy {
+        if BreakerSnapshot::of(self.snapshot.load(Ordering::Relaxed)) == BreakerSnapshot::Healthy {
             return;
         }
         let closed = self.change(|state| state.record_success(ticket));

@@ -51,11 +51,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use crate::algorithm::Algorithm;
-use crate::decision::Decision;
+use crate::decision::{Decision, Receipt};
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::rule::Rule;
-use crate::store::Store;
+use crate::store::{Ask, Store};
 use crate::take::Take;
 
 /// Runs these laws, each on a store of its own.
@@ -63,7 +63,7 @@ macro_rules! run {
     ($algorithm:expr, $make:expr => $($module:ident :: $law:ident),+ $(,)?) => {
         {$({
             let context = $make().await;
-            let subject = Subject::new(&context, $algorithm);
+            let subject = StoreUnderTest::new(&context, $algorithm);
             let law = AssertUnwindSafe($module::$law(&subject)).catch_unwind();
             if let Err(panic) = law.await {
                 eprintln!("{}: the store breaks the law {}", $algorithm.name(), stringify!($law));
@@ -138,7 +138,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// An empty store, asked by one algorithm.
-struct Subject<'a> {
+struct StoreUnderTest<'a> {
     store: Arc<dyn Store>,
     context: &'a dyn Context,
     algorithm: Algorithm,
@@ -146,7 +146,7 @@ struct Subject<'a> {
     elapsed: AtomicU64,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> StoreUnderTest<'a> {
     fn new(context: &'a dyn Context, algorithm: Algorithm) -> Self {
         Self {
             store: context.store(),
@@ -181,6 +181,17 @@ impl<'a> Subject<'a> {
     }
 
     /// How many of these takes are allowed, asked one after the other.
+    /// The receipt of a take that has to be allowed.
+    async fn receipt(&self, take: &Take) -> Receipt {
+        let decision = self.decision(take).await;
+        decision.receipt().expect("it was charged")
+    }
+
+    async fn refund(&self, ask: &Ask, receipt: &Receipt) -> u64 {
+        let given_back = self.store.refund(ask, receipt).await;
+        given_back.expect("an answer")
+    }
+
     async fn allowed(&self, take: &Take, times: usize) -> usize {
         allowed(&*self.store, take, times).await
     }

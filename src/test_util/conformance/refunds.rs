@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{MICROSECOND, SECOND, Subject, quota};
+use super::{MICROSECOND, SECOND, StoreUnderTest, quota};
 use crate::algorithm::Algorithm;
 use crate::decision::Receipt;
 use crate::key::Key;
@@ -11,37 +11,34 @@ use crate::rule::Rule;
 use crate::take::Take;
 
 /// In any order, whole and in part.
-pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
+pub(super) async fn what_is_given_back_is_there_again(subject: &StoreUnderTest<'_>) {
     let take = subject.take("p", &[quota(6, 10 * SECOND), quota(9, 60 * SECOND)]);
-    let store = &*subject.store;
     let mut receipts: Vec<Receipt> = Vec::new();
     for cost in [1, 2, 3] {
-        let decision = subject.decision(&take.clone().with_cost(cost)).await;
-        receipts.push(decision.receipt().expect("it was charged"));
+        receipts.push(subject.receipt(&take.clone().with_cost(cost)).await);
     }
     assert!(!subject.decision(&take).await.is_allowed());
     for (receipt, units) in [(&receipts[2], 3), (&receipts[0], 1), (&receipts[1], 2)] {
         let whole = take.clone().with_cost(u64::MAX);
-        assert_eq!(store.refund(&whole, receipt).await.expect("answers"), units);
+        assert_eq!(subject.refund(&whole, receipt).await, units);
     }
     let state = subject.peek(&take).await;
     assert_eq!(state.quotas()[0].remaining(), 6);
     assert_eq!(state.quotas()[1].remaining(), 9);
     assert_eq!(state.reset_after(), Duration::ZERO);
 
-    let five = subject.decision(&take.clone().with_cost(5)).await.receipt();
-    let (part, five) = (take.clone().with_cost(2), five.expect("it was charged"));
-    assert_eq!(store.refund(&part, &five).await.expect("answers"), 2);
+    let five = subject.receipt(&take.clone().with_cost(5)).await;
+    let part = take.clone().with_cost(2);
+    assert_eq!(subject.refund(&part, &five).await, 2);
     assert_eq!(subject.peek(&take).await.remaining(), 3);
     assert_eq!(subject.allowed(&take, 9).await, 3);
 }
 
 /// What was used beyond a reservation is charged, as far as may be owed, and denies takes until it
 /// has left.
-pub(super) async fn units_owed_are_charged_above_max(subject: &Subject<'_>) {
+pub(super) async fn units_owed_are_charged_above_max(subject: &StoreUnderTest<'_>) {
     let take = subject.take("p", &[quota(6, SECOND)]);
-    let receipt = subject.decision(&take.clone().with_cost(4)).await.receipt();
-    let receipt = receipt.expect("it was charged");
+    let receipt = subject.receipt(&take.clone().with_cost(4)).await;
     let owe = async |units| {
         let beyond = take.clone().with_cost(units);
         subject.store.owe(&beyond, &receipt).await.expect("answers")
@@ -62,25 +59,23 @@ pub(super) async fn units_owed_are_charged_above_max(subject: &Subject<'_>) {
 }
 
 /// What counts no longer is not given back, so that nobody gets more than the quota.
-pub(super) async fn nothing_is_given_back_too_late(subject: &Subject<'_>) {
+pub(super) async fn nothing_is_given_back_too_late(subject: &StoreUnderTest<'_>) {
     let take = subject.take("p", &[quota(4, SECOND)]);
-    let store = &*subject.store;
-    let receipt = subject.decision(&take.clone().with_cost(4)).await.receipt();
-    let receipt = receipt.expect("it was charged");
+    let receipt = subject.receipt(&take.clone().with_cost(4)).await;
     subject.advance(SECOND);
     assert_eq!(subject.allowed(&take, 9).await, 4);
-    assert_eq!(store.refund(&take, &receipt).await.expect("answers"), 0);
+    assert_eq!(subject.refund(&take, &receipt).await, 0);
     assert_eq!(subject.allowed(&take, 9).await, 0);
 
     let unknown = Receipt::new(receipt.stamp(), receipt.serial() + 77, 1);
-    assert_eq!(store.refund(&take, &unknown).await.expect("answers"), 0);
+    assert_eq!(subject.refund(&take, &unknown).await, 0);
     let other = subject.take("other", &[quota(4, SECOND)]);
-    assert_eq!(store.refund(&other, &receipt).await.expect("answers"), 0);
+    assert_eq!(subject.refund(&other, &receipt).await, 0);
 }
 
 /// Each algorithm has a count of its own: a rule that changes its algorithm starts afresh, and one
 /// that changes back finds what it had counted.
-pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &Subject<'_>) {
+pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &StoreUnderTest<'_>) {
     let quotas = [quota(3, 86_400 * SECOND)];
     let by = |algorithm| {
         let rule = Rule::new("p", quotas)
@@ -88,23 +83,16 @@ pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &Subject<'_>)
             .with_algorithm(algorithm);
         Take::new(Arc::new(rule), Key::default())
     };
-    let store = &*subject.store;
     let mut receipts = Vec::new();
     for algorithm in Algorithm::ALL {
-        receipts.push(
-            subject
-                .decision(&by(algorithm))
-                .await
-                .receipt()
-                .expect("charged"),
-        );
+        receipts.push(subject.receipt(&by(algorithm)).await);
         assert_eq!(subject.allowed(&by(algorithm), 5).await, 2, "{algorithm:?}");
     }
     subject.advance(SECOND);
     for (algorithm, receipt) in Algorithm::ALL.into_iter().zip(receipts) {
         let take = by(algorithm);
         assert_eq!(subject.allowed(&take, 5).await, 0, "{algorithm:?}");
-        let back = store.refund(&take, &receipt).await.expect("answers");
+        let back = subject.refund(&take, &receipt).await;
         assert!(back <= 1, "{back}");
         assert_eq!(
             subject.allowed(&take, 5).await,
@@ -115,25 +103,21 @@ pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &Subject<'_>)
 }
 
 /// A reset forgets the charges of one key, and what was given back of them.
-pub(super) async fn a_reset_forgets_one_key(subject: &Subject<'_>) {
+pub(super) async fn a_reset_forgets_one_key(subject: &StoreUnderTest<'_>) {
     let store = &*subject.store;
     let rule = subject.rule("p", &[quota(3, 60 * SECOND)]);
     let of = |name: &str| Take::new(Arc::clone(&rule), Key::from(name));
     let (alice, bob) = (of("alice"), of("bob"));
-    let receipt = subject
-        .decision(&alice)
-        .await
-        .receipt()
-        .expect("it was charged");
+    let receipt = subject.receipt(&alice).await;
     assert_eq!(subject.allowed(&alice, 5).await, 2);
     assert_eq!(subject.allowed(&bob, 5).await, 3);
-    assert_eq!(store.refund(&alice, &receipt).await.expect("answers"), 1);
+    assert_eq!(subject.refund(&alice, &receipt).await, 1);
 
     assert!(store.reset(&alice).await.expect("answers"));
     assert!(!store.reset(&alice).await.expect("answers"), "twice");
     assert_eq!(subject.peek(&alice).await.remaining(), 3);
     assert_eq!(subject.peek(&bob).await.remaining(), 0);
-    assert_eq!(store.refund(&alice, &receipt).await.expect("answers"), 0);
+    assert_eq!(subject.refund(&alice, &receipt).await, 0);
     assert_eq!(subject.allowed(&alice, 5).await, 3);
     assert_eq!(subject.allowed(&bob, 5).await, 0);
 
@@ -143,7 +127,7 @@ pub(super) async fn a_reset_forgets_one_key(subject: &Subject<'_>) {
 
 /// A receipt from before a reset gives back nothing of what is charged after it, be it in the same
 /// instant; the receipts of later takes are good.
-pub(super) async fn a_reset_ends_earlier_receipts(subject: &Subject<'_>) {
+pub(super) async fn a_reset_ends_earlier_receipts(subject: &StoreUnderTest<'_>) {
     let store = &*subject.store;
     let rule = subject.rule("p", &[quota(40, 60 * SECOND)]);
     let key = Key::default();
@@ -152,11 +136,9 @@ pub(super) async fn a_reset_ends_earlier_receipts(subject: &Subject<'_>) {
     for (cost, resets) in [(1, 1), (2, 1), (5, 2), (1, 2)] {
         let mut before = Vec::new();
         for _ in 0..2 {
-            let receipt = subject.decision(&of(cost)).await.receipt();
-            before.push(receipt.expect("it was charged"));
+            before.push(subject.receipt(&of(cost)).await);
         }
-        let given_back = store.refund(&whole, &before[1]).await;
-        assert_eq!(given_back.expect("answers"), cost);
+        assert_eq!(subject.refund(&whole, &before[1]).await, cost);
         for _ in 0..resets {
             store.reset(&whole).await.expect("answers");
         }
@@ -167,15 +149,13 @@ pub(super) async fn a_reset_ends_earlier_receipts(subject: &Subject<'_>) {
                 subject.decision(&of(cost)).await,
             ];
             for receipt in &before {
-                let given_back = store.refund(&whole, receipt).await;
-                let given_back = given_back.expect("answers");
+                let given_back = subject.refund(&whole, receipt).await;
                 assert_eq!(given_back, 0, "cost {cost}, {wait:?} later");
             }
             // Receipts from before could be the same in the very microsecond of the reset.
             if wait > Duration::ZERO {
                 let receipt = after[1].receipt().expect("it was charged");
-                let given_back = store.refund(&whole, &receipt).await;
-                assert_eq!(given_back.expect("answers"), cost);
+                assert_eq!(subject.refund(&whole, &receipt).await, cost);
             }
         }
         store.reset(&whole).await.expect("answers");

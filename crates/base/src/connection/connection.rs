@@ -424,11 +424,11 @@ impl fmt::Debug for Connection {
 #[derive(Clone)]
 pub struct Redis {
     connection: Connection,
-    process: Arc<Process>,
+    process: Arc<HandleInner>,
 }
 
 /// What the clones of a handle share besides the connection.
-struct Process {
+struct HandleInner {
     id: Box<str>,
     /// The values of [`Redis::keep`], one of each type.
     kept: Mutex<http::Extensions>,
@@ -483,7 +483,7 @@ impl Redis {
 
     /// The handle of a process with a new identity, over this connection.
     fn over(connection: Connection) -> Self {
-        let process = Process {
+        let process = HandleInner {
             id: Uuid::new_v4().to_string().into(),
             kept: Mutex::default(),
         };

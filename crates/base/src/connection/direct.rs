@@ -16,7 +16,7 @@ use tokio::task::unconstrained;
 
 use super::node::NodeCore;
 use super::queue::Queue;
-use crate::in_flight_counter::Permit;
+use crate::in_flight_counter::InFlight;
 use crate::sync::lock;
 
 /// A flight of one question that its caller drives: no task stands between the caller and the
@@ -37,7 +37,7 @@ pub(super) struct DirectFlight {
 
 struct DirectState {
     /// `None` when it has ended.
-    flight: Option<(BoxFuture<'static, ()>, Permit)>,
+    flight: Option<(BoxFuture<'static, ()>, InFlight)>,
     /// The wakers of its drivers, by [`Driver`]. The flight wakes the one that polled it last, and
     /// that one wakes the other at the end.
     wakers: [Option<Waker>; 2],
@@ -56,12 +56,12 @@ impl DirectFlight {
     /// A flight of a question of this queue.
     pub(super) fn new(
         flight: BoxFuture<'static, ()>,
-        permit: Permit,
+        in_flight: InFlight,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(DirectState {
-                flight: Some((flight, permit)),
+                flight: Some((flight, in_flight)),
                 wakers: [None, None],
             }),
             queue: Arc::clone(queue),

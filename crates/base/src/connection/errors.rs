@@ -63,27 +63,17 @@ fn is_redirection(error: &RedisError) -> bool {
 }
 
 /// The server's codes, and the kinds of error that they stand for.
-const CODES: [(&str, StoreErrorKind); 16] = {
-    use StoreErrorKind::{Configuration, OutOfMemory, ReadOnly, Refused, Unavailable, WrongType};
-    [
-        ("WRONGTYPE", WrongType),
-        ("OOM", OutOfMemory),
-        ("READONLY", ReadOnly),
-        ("NOREPLICAS", ReadOnly),
-        ("MISCONF", ReadOnly),
-        ("NOAUTH", Refused),
-        ("WRONGPASS", Refused),
-        ("NOPERM", Refused),
-        ("BUSY", Unavailable),
-        ("LOADING", Unavailable),
-        ("MASTERDOWN", Unavailable),
-        ("CLUSTERDOWN", Unavailable),
-        ("TRYAGAIN", Unavailable),
-        ("CROSSSLOT", Configuration),
-        ("MOVED", Configuration),
-        ("ASK", Configuration),
-    ]
-};
+const CODES: [(&str, StoreErrorKind); 6] = [
+    ("WRONGTYPE", StoreErrorKind::WrongType),
+    ("OOM", StoreErrorKind::OutOfMemory),
+    ("READONLY NOREPLICAS MISCONF", StoreErrorKind::ReadOnly),
+    ("NOAUTH WRONGPASS NOPERM", StoreErrorKind::Refused),
+    (
+        "BUSY LOADING MASTERDOWN CLUSTERDOWN TRYAGAIN",
+        StoreErrorKind::Unavailable,
+    ),
+    ("CROSSSLOT MOVED ASK", StoreErrorKind::Configuration),
+];
 /// What the messages of errors without a code of their own say.
 const PHRASES: [(&str, StoreErrorKind); 5] = [
     (KEY_IS_FORBIDDEN, StoreErrorKind::Refused),
@@ -111,7 +101,8 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
     }
     let message = error.to_string();
     let has_phrase = |phrase: &str| message.contains(phrase);
-    let by_code = CODES.iter().find(|(code, _)| has_code(error, code));
+    let has_one = |codes: &str| codes.split(' ').any(|code| has_code(error, code));
+    let by_code = CODES.iter().find(|(codes, _)| has_one(codes));
     let known = by_code.or_else(|| PHRASES.iter().find(|(phrase, _)| has_phrase(phrase)));
     known.map_or(StoreErrorKind::Protocol, |(_, kind)| *kind)
 }

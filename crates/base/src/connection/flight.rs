@@ -263,9 +263,10 @@ impl Carrier {
         let error = self.error(error);
         for mut question in call.into_questions() {
             question.options = options;
-            match can_be_sent_otherwise {
-                true => endpoint.queue.push(question),
-                false => question.fail(error.clone()),
+            if can_be_sent_otherwise {
+                endpoint.queue.push(question)
+            } else {
+                question.fail(error.clone())
             }
         }
     }
@@ -302,9 +303,10 @@ impl OwnCall {
 impl FlightCall for OwnCall {
     fn command(&self, clock: &ServerClock) -> Cmd {
         let (call, question) = (self.call(), &self.question);
-        let mut command = match question.options.has_text {
-            true => with_text(call),
-            false => call.command.clone(),
+        let mut command = if question.options.has_text {
+            with_text(call)
+        } else {
+            call.command.clone()
         };
         if let Some(script) = call.script {
             if script.has_deadline {

@@ -156,16 +156,12 @@ impl Link {
     /// the reply to another call.
     fn expect_check(&self, id: CallId, reply: Option<Value>) -> RedisResult<()> {
         let reply = reply.unwrap_or(Value::Nil).extract_error()?;
-        match id.is_in(&reply) {
-            true => Ok(()),
-            false => {
-                self.close();
-                Err(RedisError::from((
-                    ErrorKind::Parse,
-                    "the server replied to a different command",
-                )))
-            }
+        if !id.is_in(&reply) {
+            self.close();
+            let message = "the server replied to a different command";
+            return Err(RedisError::from((ErrorKind::Parse, message)));
         }
+        Ok(())
     }
 
     /// Sends a command that subscribes to channels or unsubscribes from them, once for each.

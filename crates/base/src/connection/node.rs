@@ -147,14 +147,14 @@ impl NodeCore {
         let queue = &self.endpoint.queue;
         // Until it is written: no flight of later questions may be written before.
         let _departing = queue.departing();
-        let (mut question, (link, permit)) = queue.take_unnoticed(ticket, || {
+        let (mut question, (link, in_flight)) = queue.take_unnoticed(ticket, || {
             let link = match &*self.state.borrow() {
                 LinkState::Up(link) if !link.is_closed() => link.clone(),
                 _ => return None,
             };
             let max = queue.gathering.max_in_progress();
             match link.inner.questions.try_acquire(max) {
-                Some(permit) => Some((link, permit)),
+                Some(in_flight) => Some((link, in_flight)),
                 None => {
                     queue.gathering.begin();
                     None
@@ -164,7 +164,7 @@ impl NodeCore {
         question.departs();
         let carrier = Carrier::new(link, self.endpoint.clone());
         let flight = flight_of(Questions::from_iter([question]), carrier)?;
-        let flight = DirectFlight::new(flight, permit, queue);
+        let flight = DirectFlight::new(flight, in_flight, queue);
         queue.remember(&flight);
         let polled = flight.poll(Driver::Caller, cx);
         Some((flight, polled))
@@ -256,7 +256,7 @@ impl Dispatcher {
     /// each is written to the link before the next one is made. The order of arrival rests on that.
     pub(super) async fn run(mut self) {
         let queue = Arc::clone(&self.endpoint.queue);
-        let _guard = CloseOnDrop(Arc::clone(&queue));
+        let _guard = CloseQueueOnDrop(Arc::clone(&queue));
         let mut flights = FuturesUnordered::new();
         loop {
             let (is_connecting, number) = status(&self.state.borrow_and_update());
@@ -336,9 +336,9 @@ fn status(state: &LinkState) -> (bool, usize) {
 }
 
 /// Closes the queue however the task ends, so that no question waits forever.
-struct CloseOnDrop(Arc<Queue>);
+struct CloseQueueOnDrop(Arc<Queue>);
 
-impl Drop for CloseOnDrop {
+impl Drop for CloseQueueOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }

@@ -104,9 +104,10 @@ impl Queue {
     /// question waits, the dispatcher gets no notice, and this returns the question's ticket.
     pub(super) fn push_for(&self, question: Question, driver: Driver) -> Option<u64> {
         let mut state = lock(&self.state);
-        let refusal = match state.is_closed {
-            true => Some(runtime_ended(&self.label.text)),
-            false => (!state.has_room()).then(|| self.overloaded()),
+        let refusal = if state.is_closed {
+            Some(runtime_ended(&self.label.text))
+        } else {
+            (!state.has_room()).then(|| self.overloaded())
         };
         if let Some(error) = refusal {
             drop(state);

@@ -119,9 +119,10 @@ impl Reconnector {
                 () = silence(link, &self.shortest_timeout, &self.queue) => true,
             };
             self.failed.notify_one();
-            let end = match is_silent {
-                true => self.replace(link).await,
-                false => SilenceEnd::Closed,
+            let end = if is_silent {
+                self.replace(link).await
+            } else {
+                SilenceEnd::Closed
             };
             match end {
                 SilenceEnd::ReplyArrived => {}
@@ -202,12 +203,11 @@ async fn silence(link: &Link, shortest_timeout: &ShortestTimeout, queue: &Queue)
             return;
         }
         // The reply may be there, and the caller that has to read it may not poll.
-        let next = match silent < tolerated / 2 {
-            true => tolerated / 2 - silent,
-            false => {
-                queue.adopt_unfinished();
-                tolerated - silent
-            }
+        let next = if silent < tolerated / 2 {
+            tolerated / 2 - silent
+        } else {
+            queue.adopt_unfinished();
+            tolerated - silent
         };
         tokio::select! {
             () = sleep(next.max(tolerated / 4)) => {}

@@ -171,9 +171,10 @@ impl Script {
     /// room for `bytes` of keys and arguments.
     pub fn command(&self, has_text: bool, keys: usize, bytes: usize) -> Cmd {
         let mut command = Cmd::with_capacity(keys + 6, bytes);
-        match has_text || self.is_rare {
-            true => command.arg("EVAL").arg(&self.source),
-            false => command.arg("EVALSHA").arg(&self.sha),
+        if has_text || self.is_rare {
+            command.arg("EVAL").arg(&self.source)
+        } else {
+            command.arg("EVALSHA").arg(&self.sha)
         };
         command.arg(keys);
         command

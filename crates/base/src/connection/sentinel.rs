@@ -85,11 +85,8 @@ impl Sentinels {
     /// either: a client that can reach one sentinel has to find the master. The role that the
     /// server itself reports decides in the end.
     pub(super) async fn master(&self) -> RedisResult<Master> {
-        let questions = self
-            .address
-            .seeds
-            .iter()
-            .map(|sentinel| self.query(sentinel));
+        let sentinels = self.address.seeds.iter();
+        let questions = sentinels.map(|sentinel| self.query(sentinel));
         let mut answers: FuturesUnordered<_> = questions.collect();
         let (mut latest, mut unknown, mut failure) = (None::<NamedMaster>, None, None);
         loop {

@@ -270,9 +270,10 @@ async fn listen(node: Arc<Node>, is_of_cluster: bool, channels: Arc<Channels>) {
     loop {
         channels.in_use().await;
         let shared = node.link();
-        let link = match is_of_cluster && shared.is_some() {
-            true => node.beside().await.ok(),
-            false => shared.clone(),
+        let link = if is_of_cluster && shared.is_some() {
+            node.beside().await.ok()
+        } else {
+            shared.clone()
         };
         if let (Some(shared), Some(link)) = (shared, link) {
             let messages = link.messages();

@@ -139,9 +139,10 @@ impl AcquireQueue {
             return self.firsts.pop_first();
         }
         // Fair callers that were denied arrived before those that ask for the first time.
-        let (before, behind) = match is_fair {
-            true => (&mut self.retries, &mut self.firsts),
-            false => (&mut self.firsts, &mut self.retries),
+        let (before, behind) = if is_fair {
+            (&mut self.retries, &mut self.firsts)
+        } else {
+            (&mut self.firsts, &mut self.retries)
         };
         before.pop_first().or_else(|| behind.pop_first())
     }

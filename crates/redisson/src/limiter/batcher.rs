@@ -172,13 +172,10 @@ impl Batcher {
         if !self.request.has_rate {
             return self.limiters.acquire(self.request.clone(), call).await;
         }
-        let chosen_at = lock(&self.state.rate)
-            .as_ref()
-            .and_then(|rate| rate.chosen_at);
-        let chosen_at = match chosen_at {
-            Some(at) => Some(at),
-            None => self.set_own_rate().await?,
-        };
+        let mut chosen_at = lock(&self.state.rate).as_ref().and_then(|it| it.chosen_at);
+        if chosen_at.is_none() {
+            chosen_at = self.set_own_rate().await?;
+        }
         let first = AcquireCall {
             chosen_at,
             ..call.clone()
@@ -198,10 +195,8 @@ impl Batcher {
         let Some(choice) = lock(&self.state.rate).clone() else {
             return Ok(None);
         };
-        let (name, own) = (&self.request.name, &choice.own);
-        let set = self
-            .limiters
-            .set_rate(name, own.rate, own.sharing, choice.mode());
+        let (limiters, name, own) = (&self.limiters, &self.request.name, &choice.own);
+        let set = limiters.set_rate(name, own.rate, own.sharing, choice.mode());
         let chosen_at = set.await?;
         if let Some(current) = &mut *lock(&self.state.rate)
             && current.is_same_as(&choice)

@@ -115,9 +115,10 @@ impl MemoryLimiter {
             return Err(above_rate(&request.name, request.permits));
         }
         let budget = self.budget(client);
-        let (granted, wait) = match request.is_fair {
-            true => budget.acquire_fair(now, &rate, request.permits, callers),
-            false => budget.acquire_unfair(now, &rate, request.permits, callers),
+        let (granted, wait) = if request.is_fair {
+            budget.acquire_fair(now, &rate, request.permits, callers)
+        } else {
+            budget.acquire_unfair(now, &rate, request.permits, callers)
         };
         if !granted.is_empty()
             && let Some(keep_alive) = rate.keep_alive()

@@ -24,14 +24,10 @@ use super::error::LimiterErrorKind;
 /// ```
 #[derive(Debug)]
 #[must_use = "the permits count as used unless they are released"]
-pub struct Permit(GrantGuard);
+pub struct Permit(pub(super) GrantGuard);
 
 impl Permit {
     /// The guard is disarmed.
-    pub(super) const fn new(grant: GrantGuard) -> Self {
-        Self(grant)
-    }
-
     /// The number of permits.
     #[must_use]
     pub const fn permits(&self) -> u64 {

@@ -426,7 +426,7 @@ impl RateLimiter {
         let LimiterBackend { limiters, client } = &self.backend;
         let batcher = client.batcher(&request, limiters, self.own_rate.as_ref());
         let acquired = acquire(&batcher, client.next_grant_id(), until).await?;
-        Ok(acquired.map(Permit::new))
+        Ok(acquired.map(Permit))
     }
 
     fn request(&self, permits: u64) -> Result<AcquireRequest, LimiterError> {

@@ -102,11 +102,9 @@ impl RedisLimiters {
             Generation::Third => &LIMITER_ACQUIRE,
         };
         let arguments = |command: &mut Cmd| {
-            let members = call.callers.iter();
-            let members = members.map(|id| member(id, request.permits));
-            let members = members.collect::<Vec<_>>().concat();
+            let members = call.callers.iter().map(|id| member(id, request.permits));
             command.arg(request.permits).arg(call.callers.len());
-            command.arg(members);
+            command.arg(members.collect::<Vec<_>>().concat());
             argument(command, call.redisson_average);
             command.arg(u8::from(call.is_in_doubt));
             argument(command, call.chosen_at);
@@ -314,9 +312,10 @@ impl Limiters for RedisLimiters {
             let millis: i64 = self.connection().query(pttl, name).await?;
             Ok(Some(StoredRate {
                 rate: rate.ok_or_else(|| malformed(name))?,
-                sharing: match is_ours {
-                    true => Sharing::TidegateOnly,
-                    false => Sharing::WithRedisson,
+                sharing: if is_ours {
+                    Sharing::TidegateOnly
+                } else {
+                    Sharing::WithRedisson
                 },
                 expires_in: u64::try_from(millis).ok().map(Duration::from_millis),
             }))

@@ -150,9 +150,8 @@ impl QueuedWaiter {
 
     /// Redis has denied the lock: the lease of another holder ends after this time.
     pub(super) fn denied(&self, ends_after: Option<Duration>) {
-        lock(&self.channel.state)
-            .queue
-            .denied(self.number, ends_after);
+        let mut state = lock(&self.channel.state);
+        state.queue.denied(self.number, ends_after);
     }
 
     /// Redis has not answered this caller's call.

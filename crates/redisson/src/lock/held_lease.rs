@@ -133,9 +133,10 @@ impl HeldLease {
     pub(super) fn release(&self, until: Instant) -> ReplyFuture<Value> {
         let until = self.end().min(until);
         let reply = self.request.release(Some(self.token), until);
-        match self.request.is_nested() {
-            true => self.channel.wake_one(),
-            false => self.channel.release_sent(),
+        if self.request.is_nested() {
+            self.channel.wake_one()
+        } else {
+            self.channel.release_sent()
         }
         reply
     }

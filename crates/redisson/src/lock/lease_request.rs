@@ -87,10 +87,9 @@ impl LeaseRequest {
     /// The connection for a call about a lease that ends at this instant: until then it is sent,
     /// however late this process is.
     fn connection_until(&self, until: Instant) -> Connection {
-        let (connection, left) = (&self.resource.connection, until - Instant::now());
-        connection
-            .clone()
-            .with_timeout(left.max(connection.timeout()))
+        let (connection, left) = (self.resource.connection.clone(), until - Instant::now());
+        let timeout = left.max(connection.timeout());
+        connection.with_timeout(timeout)
     }
 
     /// Renews the lease, which ends at `until`. Returns whether it was still held.

@@ -31,7 +31,7 @@ pub(super) struct WaitQueue {
     /// When the first caller asks again without a wake-up.
     ask_at: Instant,
     /// The calls that have failed since the last reply.
-    outage: Option<Outage>,
+    outage: Option<FailingCalls>,
 }
 
 /// What the queue knows of a caller.
@@ -64,7 +64,7 @@ enum WaiterState {
 }
 
 #[derive(Debug)]
-struct Outage {
+struct FailingCalls {
     since: Instant,
     error: StoreError,
     /// The longest timeout of the calls that have failed. A call with a longer timeout may succeed.
@@ -173,7 +173,7 @@ impl WaitQueue {
             Some(outage) if outage.timeout >= timeout => (outage.since, outage.timeout),
             _ => (now, timeout),
         };
-        self.outage = Some(Outage {
+        self.outage = Some(FailingCalls {
             since,
             error,
             timeout,

@@ -73,10 +73,9 @@ fn check_certificates(pem: &[u8]) -> Result<(), StoreError> {
     let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
     let is_some = certificates.peek().is_some();
     let are_readable = certificates.all(|certificate| certificate.is_ok_and(|it| !it.is_empty()));
-    match is_some && are_readable {
-        true => Ok(()),
-        false => Err(unreadable()),
-    }
+    (is_some && are_readable)
+        .then_some(())
+        .ok_or_else(unreadable)
 }
 
 /// The error does not repeat the text: it may hold a private key.

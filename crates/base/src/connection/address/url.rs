@@ -73,9 +73,9 @@ fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, StoreError> {
         ("", "") => String::new(),
         _ => format!("{username}:{password}@"),
     };
-    let sentinels = parts.hosts.split(',').map(|host| match has_port(host) {
-        true => format!("{scheme}://{login}{host}"),
-        false => format!("{scheme}://{login}{host}:26379"),
+    let sentinels = parts.hosts.split(',').map(|host| {
+        let port = if has_port(host) { "" } else { ":26379" };
+        format!("{scheme}://{login}{host}{port}")
     });
     let mut address = RedisAddress::sentinel(sentinels, master)?;
     // Only the login and the database of this address are used.

@@ -103,12 +103,13 @@ async fn first_success<T>(
         let next = futures.next();
         let is_last = next.is_none();
         started.extend(next);
-        let outcome = match is_last {
-            true => started.next().await,
-            false => match timeout(MAX_ALONE, started.next()).await {
+        let outcome = if is_last {
+            started.next().await
+        } else {
+            match timeout(MAX_ALONE, started.next()).await {
                 Ok(outcome) => outcome,
                 Err(_) => continue,
-            },
+            }
         };
         match outcome {
             Some(Ok(success)) => return Ok(success),
