@@ -77,8 +77,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         self.take(&ask.clone().looking()).map(Decision::looked)
     }
 
-    /// Gives back what the take with this receipt was charged, at most as many units as `take`
-    /// costs, and returns their number. `take` is of the same rule and key.
+    /// Gives back what the take with this receipt was charged, at most as many units as `ask`
+    /// costs, and returns their number. `ask` is of the same counts.
     ///
     /// The caller asks once for each receipt, also after an error: the store does not know which
     /// receipts were given back, and a second time it may give back units of others. A
@@ -123,7 +123,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64>;
 
     /// Charges units that were used beyond what the take with this receipt was charged: up to what
-    /// `take` costs, also above max, but no more than its rule
+    /// `ask` costs, also above max, but no more than its rule
     /// [may owe](crate::Rule::with_owe_at_most). Returns how many were charged; of several counts,
     /// the fewest. It is never denied, and does not depend on what has become of the receipt, which
     /// says only which store gave it: a fallback, or the store inside. Later takes are denied until
@@ -153,7 +153,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. Whether something was charged is
     /// then unknown.
-    fn owe(&self, _take: &Ask, _receipt: &Receipt) -> StoreFuture<u64> {
+    fn owe(&self, _ask: &Ask, _receipt: &Receipt) -> StoreFuture<u64> {
         let message = format!("{} charges no units beyond a reservation", self.name());
         let kind = StoreErrorKind::Configuration;
         StoreFuture::ready(Err(StoreError::new(kind, message)))
@@ -168,7 +168,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. It is safe to ask again.
-    fn hold(&self, _take: &Ask, _time: Duration) -> StoreFuture<Duration> {
+    fn hold(&self, _ask: &Ask, _time: Duration) -> StoreFuture<Duration> {
         let message = format!(
             "the store {} holds no keys: see Capabilities::holds",
             self.name()
@@ -177,7 +177,7 @@ pub trait Store: Debug + Send + Sync + 'static {
         StoreFuture::ready(Err(error))
     }
 
-    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `take` is one of a take's
+    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `ask` is [only](Ask::only) one of a take's
     /// [counts](Take::counts), of permits, and `holder` its part of the receipt. A permit that the
     /// store has lost is there again, also above max: the request of its holder runs. Default: the
     /// store keeps permits until they are refunded.
@@ -187,7 +187,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. It is safe to ask again.
-    fn renew(&self, _take: &Ask, _holder: &Receipt) -> StoreFuture<()> {
+    fn renew(&self, _ask: &Ask, _holder: &Receipt) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 
@@ -196,7 +196,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// that wait ask whenever a permit of their own process comes back, and once a second.
     fn listen(
         &self,
-        _take: &Ask,
+        _ask: &Ask,
         _changed: Box<dyn Fn() + Send + Sync>,
     ) -> Option<StoreFuture<()>> {
         None
