@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::grpc_details::encoded;
-use super::problem_document::told;
+use super::problem_document::shown_policies;
 use crate::decision::Decision;
 use crate::rule::Rule;
 
@@ -95,7 +95,7 @@ pub(crate) fn add_details(rule: &Rule, decision: &Decision, headers: &mut Header
     let message = headers
         .get(GRPC_MESSAGE)
         .map_or(&[][..], HeaderValue::as_bytes);
-    let quotas = told(rule, decision).map(|policy| policy.name());
+    let quotas = shown_policies(rule, decision).map(|policy| policy.name());
     if let Some(details) = encoded(&decoded(message), retry_after, quotas) {
         let details = HeaderValue::try_from(details).expect("base64");
         headers.insert(GRPC_DETAILS, details);

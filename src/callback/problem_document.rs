@@ -43,7 +43,7 @@ pub(crate) fn quota_exceeded(
             } else {
                 b"quota exceeded".to_vec()
             };
-            for (at, policy) in told(rule, decision).enumerate() {
+            for (at, policy) in shown_policies(rule, decision).enumerate() {
                 message.extend_from_slice(if at == 0 { b": " } else { b", " });
                 grpc::push_encoded(&mut message, policy.name());
                 if is_busy {
@@ -56,21 +56,24 @@ pub(crate) fn quota_exceeded(
 }
 
 /// The quotas that denied the take, without those of which clients are not told.
-pub(super) fn told<'a>(rule: &'a Rule, decision: &'a Decision) -> impl Iterator<Item = &'a Policy> {
+pub(super) fn shown_policies<'a>(
+    rule: &'a Rule,
+    decision: &'a Decision,
+) -> impl Iterator<Item = &'a Policy> {
     let denied_by = decision.denied_by(rule.policies());
     denied_by.filter(|policy| !policy.is_hidden())
 }
 
 /// Whether the client is told that nothing but the requests at a time denied it.
 fn is_told_busy(rule: &Rule, decision: &Decision) -> bool {
-    decision.is_busy() && told(rule, decision).next().is_some()
+    decision.is_busy() && shown_policies(rule, decision).next().is_some()
 }
 
 /// Whether the client is told that no time makes room for the request. A quota of 0 is no question
 /// of the cost.
 fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
     let is_about_cost = |policy: &Policy| policy.quota().max() > 0;
-    decision.verdict() == Verdict::Never && told(rule, decision).any(is_about_cost)
+    decision.verdict() == Verdict::Never && shown_policies(rule, decision).any(is_about_cost)
 }
 
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
@@ -109,7 +112,7 @@ fn write_busy(rule: &Rule, decision: &Decision) -> Bytes {
     );
     push_names(&mut body, rule, decision);
     body.push_str("],\"max-concurrent\":[");
-    for (at, policy) in told(rule, decision).enumerate() {
+    for (at, policy) in shown_policies(rule, decision).enumerate() {
         let comma = if at == 0 { "" } else { "," };
         body.push_str(&format!("{comma}{}", policy.quota().max()));
     }
@@ -118,7 +121,7 @@ fn write_busy(rule: &Rule, decision: &Decision) -> Bytes {
 }
 
 fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
-    for (at, policy) in told(rule, decision).enumerate() {
+    for (at, policy) in shown_policies(rule, decision).enumerate() {
         body.push_str(if at == 0 { "\"" } else { ",\"" });
         // A policy's name has no quotes, backslashes or control characters.
         body.push_str(policy.name());

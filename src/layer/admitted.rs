@@ -68,7 +68,7 @@ impl Admitted {
         Self {
             decision: charge.as_ref().map(|charge| charge.decision().clone()),
             charge: charge.and_then(|charge| charge.for_settling()),
-            permit: permits.own.map(|permit| gate.hand_out(permit, &rule)),
+            permit: permits.own.map(|permit| gate.watch_permit(permit, &rule)),
             in_shadow: permits.in_shadow,
         }
     }

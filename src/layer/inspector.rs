@@ -103,7 +103,7 @@ impl Gate {
 
     /// A permit for a caller of a check, of which the first ones are watched: a caller that does
     /// not keep it limits nothing.
-    pub(super) fn hand_out(&self, permit: Permit, rule: &Rule) -> Permit {
+    pub(super) fn watch_permit(&self, permit: Permit, rule: &Rule) -> Permit {
         if self.inspected.load(Ordering::Relaxed) > ALL {
             return permit;
         }

@@ -263,7 +263,7 @@ impl DenialSet {
             Age::Fresh | Age::Due => {
                 self.uses += 1;
                 denial.last_use = self.uses;
-                return Err(denial.told(now));
+                return Err(denial.aged(now));
             }
             Age::Over => {
                 self.denials.swap_remove(at);
@@ -416,7 +416,7 @@ impl CachedDenial {
 
     /// The denial as it is repeated now. The retry-after ends when that of the first caller does,
     /// who heard of the denial when the store's answer came.
-    fn told(&self, now: u64) -> Decision {
+    fn aged(&self, now: u64) -> Decision {
         let micros = now.saturating_sub(self.answered_at) / 1_000;
         let age = Duration::from_micros(micros);
         self.decision.aged_by(age, Source::Cache)

@@ -285,11 +285,8 @@ impl NotedKey {
 
     /// Its denials, none if it is over.
     fn counted(&self, now: u64) -> u64 {
-        if self.is_over(now) {
-            0
-        } else {
-            self.key.denials
-        }
+        let denials = self.key.denials;
+        if self.is_over(now) { 0 } else { denials }
     }
 }
 
