@@ -1,7 +1,7 @@
 //! A store over the embedded database [redb](https://docs.rs/redb): counts that survive a restart.
 //!
 //! It decides by [`Count`], the algorithms without a store, and keeps the bytes of each count under
-//! its [name](Take::name). A write transaction has the database for itself, so takes are atomic.
+//! its [name](Ask::name). A write transaction has the database for itself, so takes are atomic.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -59,7 +59,7 @@ impl Receipt {
         self
     }
 
-    /// The receipt of each of a take's [counts](crate::Take::counts).
+    /// The receipt of each of a take's [counts](crate::store::Ask::counts).
     #[must_use]
     pub fn counts(&self) -> &[Self] {
         match &self.of_counts {

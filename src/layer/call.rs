@@ -100,7 +100,7 @@ impl Call {
         self
     }
 
-    /// Asks for so many units; [0 as well](Take::with_cost). Default: the rule's cost, which is 1 by
+    /// Asks for so many units; [0 as well](crate::Take::with_cost). Default: the rule's cost, which is 1 by
     /// default.
     pub fn cost(mut self, units: u64) -> Self {
         self.cost = Some(units);

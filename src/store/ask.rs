@@ -21,7 +21,7 @@ use crate::quota::Quota;
 /// use tidegate::store::Ask;
 /// use tidegate::{Key, Quota, Rule, Take};
 ///
-/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+/// let rule = Arc::new(crate::Rule::new("export", [Quota::per_hour(10)])?);
 /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
 /// let ask: &Ask = &take;
 /// assert_eq!((ask.cost(), ask.name("")), (4, "export:alice".to_owned()));
@@ -62,7 +62,7 @@ pub struct Ask {
 /// use tidegate::store::CountAsk;
 /// use tidegate::{Key, Quota, Rule, Take};
 ///
-/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+/// let rule = Arc::new(crate::Rule::new("export", [Quota::per_hour(10)])?);
 /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
 /// let count: &CountAsk = &take.counts()[0];
 /// assert_eq!((count.name(""), count.cost()), ("export:alice".to_owned(), 4));
@@ -108,7 +108,7 @@ impl CountAsk {
         &of.counts[usize::from(self.place)].places
     }
 
-    /// How it counts; `None` if it is of [permits](Rule::with_max_concurrent).
+    /// How it counts; `None` if it is of [permits](crate::Rule::with_max_concurrent).
     #[must_use]
     pub fn algorithm(&self) -> Option<AlgorithmConfig> {
         self.spec.windows().map(|windows| windows.config)
@@ -217,7 +217,7 @@ impl Ask {
     /// use std::sync::Arc;
     /// use tidegate::{Key, Quota, Rule, Take};
     ///
-    /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+    /// let rule = Arc::new(crate::Rule::new("export", [Quota::per_hour(10)])?);
     /// let look = Take::new(rule, Key::from("alice")).looking();
     /// assert_eq!((look.only_looks(), look.cost()), (true, 0));
     /// # Ok::<(), tidegate::rule::RuleError>(())
@@ -338,7 +338,7 @@ impl Ask {
         self
     }
 
-    /// Whether this is a waiting caller's [repeat](Take::repeat), and not a first question.
+    /// Whether this is a waiting caller's [repeat](crate::Take::repeat), and not a first question.
     #[must_use]
     pub const fn is_repeat(&self) -> bool {
         self.is_repeat
@@ -364,8 +364,8 @@ impl Ask {
     }
 
     /// The name under which a store keeps the count of the rule and key: the prefix, the rule's
-    /// [id](Rule::id), and the key's parts, joined by `:`. `default_prefix` is for rules that have
-    /// no [prefix](Rule::prefix) of their own.
+    /// [id](crate::Rule::id), and the key's parts, joined by `:`. `default_prefix` is for rules that have
+    /// no [prefix](crate::Rule::prefix) of their own.
     ///
     /// Neither ids nor parts of keys hold a bare `:`, so two different counts never share a name.
     ///

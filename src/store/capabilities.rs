@@ -29,7 +29,7 @@ pub struct Capabilities {
     pub probe_every: Option<Duration>,
     /// Whether a [fallback](crate::Resilient::fallback) decides while the store fails.
     pub has_fallback: bool,
-    /// Whether the store decides [several counts](crate::Take::counts) together, for
+    /// Whether the store decides [several counts](crate::store::Ask::counts) together, for
     /// [joint](crate::Rule::joint) rules.
     pub joint: bool,
     /// Whether the store keeps [permits](crate::Rule::with_max_concurrent): among a take's counts

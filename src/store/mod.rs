@@ -26,7 +26,7 @@
 //! [`Resilient`] is the door to a store of any kind: it bounds the time of an answer, leaves a
 //! store alone that fails, answers denied keys by itself, and decides by a share of the limits
 //! while the store is away. A custom store implements [`Store`], may count by
-//! [`Count`](crate::algorithm::Count) under the name [`Take::name`](crate::Take::name), and is
+//! [`Count`](crate::algorithm::Count) under the name [`Ask::name`](crate::store::Ask::name), and is
 //! tested by the suite in `test_util::conformance` (feature `test-util`).
 
 pub(crate) mod ask;

@@ -183,7 +183,7 @@ impl<S: Store> Resilient<S> {
     /// become slow does not gather requests that would all be too late. Whoever may
     /// [wait](crate::RateLimitLayer::wait) asks again 10 to 50 ms later, and leaves a quarter of the
     /// bound to others. Each take needs a place, also where the store answers immediately, except
-    /// [repeats](Take::repeat) of callers that wait, and takes of
+    /// [repeats](crate::Take::repeat) of callers that wait, and takes of
     /// [shadow rules](crate::Rule::into_shadow). Refunds, settlements, holds and resets have a bound
     /// of their own, of 16,384, and refunds [by outcome](crate::Rule::with_refund_on) another one.
     /// Beyond theirs they ask again every 10 to 50 ms until their time-out is over, and only then
@@ -210,7 +210,7 @@ impl<S: Store> Resilient<S> {
     ///   [`Unavailable`](crate::store::StoreErrorKind::Unavailable), whose source is the failure
     ///   that opened it. A task probes the store [every 100 ms](Self::probe_every), with the take
     ///   that failed last and then with takes that were refused, which [only
-    ///   look](Take::looking). The first answer makes the breaker half-open.
+    ///   look](crate::Take::looking). The first answer makes the breaker half-open.
     /// - **Half-open**: one request passes, all others are refused. If that request is decided, the
     ///   breaker closes; if it fails, the breaker opens again. A probe alone is not enough: it
     ///   writes nothing, so a read-only replica and a server without memory answer it, too.
@@ -366,7 +366,7 @@ impl<S: Store> Resilient<S> {
     ///
     /// # What it does not answer
     ///
-    /// Takes at a cost of 0, those that [only look](Take::looking), and [repeats](Take::repeat) of
+    /// Takes at a cost of 0, those that [only look](crate::Take::looking), and [repeats](crate::Take::repeat) of
     /// callers that wait always ask the store.
     ///
     /// The memory is bounded: it remembers [at most 10,000](Self::denial_cache_keys) denials, each

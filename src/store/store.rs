@@ -26,7 +26,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// - A denial is a [`Decision`], not an error. A denied take charges nothing and
 ///   extends no expiry.
 /// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those of
-///   the [take](Take::quotas): when a rule changes, or two rules share a path, a charge counts for
+///   the [take](crate::store::Ask::quotas): when a rule changes, or two rules share a path, a charge counts for
 ///   as long as the window under which it was charged.
 /// - A take is charged in the windows of its quotas, and in no others. Quotas of one window share
 ///   its count, whatever their max: so a plan goes on with what was charged under another one.
@@ -68,7 +68,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn take(&self, ask: &Ask) -> StoreFuture<Decision>;
 
     /// The state of this rule and key: the decision on the same take which
-    /// [only looks](Take::looking). It charges nothing, and is allowed whatever the store says.
+    /// [only looks](crate::Take::looking). It charges nothing, and is allowed whatever the store says.
     ///
     /// # Errors
     ///
@@ -177,9 +177,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         StoreFuture::ready(Err(error))
     }
 
-    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `ask` is [only](Ask::only) one of a take's
-    /// [counts](Take::counts), of permits, and `holder` its part of the receipt. A permit that the
-    /// store has lost is there again, also above max: the request of its holder runs. Default: the
+    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `ask` is [only](Ask::only)
+    /// the count of permits, and `holder` its part of the receipt. A permit that the store has lost is there again, also above max: the request of its holder runs. Default: the
     /// store keeps permits until they are refunded.
     ///
     /// A permit is released by a [refund](Self::refund) of its part of the receipt.
@@ -194,11 +193,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Calls `changed` whenever a permit of this count may have come back, in any process, as long
     /// as the future is polled. Default: `None`, the store does not hear of that. Then requests
     /// that wait ask whenever a permit of their own process comes back, and once a second.
-    fn listen(
-        &self,
-        _ask: &Ask,
-        _changed: Box<dyn Fn() + Send + Sync>,
-    ) -> Option<StoreFuture<()>> {
+    fn listen(&self, _ask: &Ask, _changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
         None
     }
 
