@@ -13,8 +13,8 @@ use crate::error::StoreError;
 use crate::name::Name;
 use crate::quota::Quota;
 
-/// What a store is asked by a [take](crate::Take): may all of these counts be charged, each its cost?
-/// Or of a change: what of them is meant, and how much. It knows nothing of rules.
+/// What a store is asked by a [take](crate::Take): may all of these counts be charged, each its
+/// cost? By a change: which of them are meant, and how much. It knows nothing of rules.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -364,8 +364,8 @@ impl Ask {
     }
 
     /// The name under which a store keeps the count of the rule and key: the prefix, the rule's
-    /// [id](crate::Rule::id), and the key's parts, joined by `:`. `default_prefix` is for rules that have
-    /// no [prefix](crate::Rule::prefix) of their own.
+    /// [id](crate::Rule::id), and the key's parts, joined by `:`. `default_prefix` is for rules that
+    /// have no [prefix](crate::Rule::prefix) of their own.
     ///
     /// Neither ids nor parts of keys hold a bare `:`, so two different counts never share a name.
     ///
