@@ -63,11 +63,12 @@
 //       the action                response_future.rs   the inner service, a callback, a response
 //       Admission::finish         action.rs            the response: gives back by it, and fields
 //
-// The way of its take, in src/store/, where the store is `Resilient` around a `RedisStore`:
+// The way of what its take asks, an `Ask` of counts without the rule, in src/store/, where the store
+// is `Resilient` around a `RedisStore`:
 //
 //     Guarded::take               guarded.rs           cached denial, breaker, bound, time-out
 //       LocalFallback::answer     fallback.rs          decides where the store gives no answer
-//         RedisStore::take        redis/mod.rs         a question with a name, a rule and a cost
+//         RedisStore::take        redis/mod.rs         a question: names, specs and costs
 //           Connection::ask       crates/base/src/connection/: in a flight of its own, or with others
 //           flight, TakeCall      redis/calls.rs, take_call.rs: which questions share a call
 //             lua/                one script for each algorithm: usual page, then core

@@ -15,7 +15,7 @@
 //! # The path of a question
 //!
 //! ```text
-//! RedisStore::take         src/store/redis/mod.rs    makes a CountQuestion: rule, key, cost
+//! RedisStore::take         src/store/redis/mod.rs    makes a CountQuestion: names, specs
 //!    |
 //! Connection::ask          connection.rs             adds the slot and the deadline
 //!    |                     question.rs               Question: what waits and travels,
