@@ -13,7 +13,7 @@ use redb::{
 };
 use tidegate::algorithm::Count;
 use tidegate::decision::{Receipt, Source};
-use tidegate::store::{Ask, StoreErrorKind, StoreFuture};
+use tidegate::store::{Ask, Change, StoreErrorKind, StoreFuture};
 use tidegate::{Decision, Store, StoreError};
 
 /// The counts by name.
@@ -155,13 +155,13 @@ impl<'a> Counts<'a> {
     }
 
     /// The count stays until it is forgotten: it knows which receipts are from before.
-    fn reset(&mut self, name: &str) -> Result<bool, StoreError> {
+    fn reset(&mut self, name: &str) -> Result<u64, StoreError> {
         let Some(mut count) = self.get(name)? else {
-            return Ok(false);
+            return Ok(0);
         };
         let has_counted = count.reset(self.now);
         self.put(name, &count)?;
-        Ok(has_counted)
+        Ok(u64::from(has_counted))
     }
 
     /// Looks at the two counts that are due first: keys are dropped as fast as they come.
@@ -201,14 +201,16 @@ impl Store for RedbStore {
         self.transact(move |counts| counts.take(&ask))
     }
 
-    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        let (ask, receipt) = (ask.clone(), receipt.clone());
-        self.transact(move |counts| counts.refund(&ask, &receipt))
-    }
-
-    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
-        let name = ask.name("");
-        self.transact(move |counts| counts.reset(&name))
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let (ask, change) = (ask.clone(), change.clone());
+        self.transact(move |counts| match change {
+            Change::GiveBack(receipt) => counts.refund(&ask, &receipt),
+            Change::Forget => counts.reset(&ask.name("")),
+            _ => {
+                let message = format!("a database has no {change:?}");
+                Err(StoreError::new(StoreErrorKind::Configuration, message))
+            }
+        })
     }
 
     fn name(&self) -> String {

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use axum_core::body::Body;
 use http::{HeaderMap, Request, Response};
-use tidegate::decision::Receipt;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::rule::{Policy, SharedRules};
-use tidegate::store::{Ask, StoreFuture};
+use tidegate::store::{Ask, Change, StoreFuture};
 use tidegate::{Decision, Headers, RateLimitLayer, Rule, Store};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -124,12 +123,8 @@ impl Store for Always {
         StoreFuture::ready(Ok(self.0.clone()))
     }
 
-    fn refund(&self, _: &Ask, _: &Receipt) -> StoreFuture<u64> {
+    fn change(&self, _: &Ask, _: &Change) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(0))
-    }
-
-    fn reset(&self, _: &Ask) -> StoreFuture<bool> {
-        StoreFuture::ready(Ok(false))
     }
 
     fn name(&self) -> String {

@@ -64,11 +64,13 @@ impl RuleUsage {
     }
 
     fn policy_json(&self, (policy, state): (&Policy, &QuotaState)) -> String {
-        // The names of policies and subjects have no quotes, backslashes or control characters.
+        // The name of a policy has no quotes, backslashes or control characters.
         let (name, limit, left) = (policy.name(), policy.quota().max(), state.remaining());
         let mut json = format!("{{\"name\":\"{name}\",\"limit\":{limit},\"remaining\":{left}");
         if let Some(subject) = policy.subject() {
-            json += &format!(",\"subject\":\"{subject}\"");
+            json.push_str(",\"subject\":\"");
+            push_json(&mut json, subject);
+            json.push('"');
         }
         if !policy.is_concurrent() {
             let (reset, window) = (reset(state, &self.decision), policy.quota().window());

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{Ask, MemoryStore, StoreFuture};
+use super::{Ask, Change, MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::decision::{Decision, Receipt, Source};
 use crate::error::StoreError;
@@ -59,21 +59,23 @@ impl LocalFallback {
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
     }
 
-    /// Gives back what was charged here; nothing of what the store inside was charged.
-    pub(super) fn refund(&self, ask: &Ask, receipt: &Receipt) -> Option<u64> {
-        let receipt = receipt.as_fallback()?;
-        Some(self.store.give_back(ask, &receipt))
-    }
-
-    /// Charges what was used beyond a reservation here, if it was made here.
-    pub(super) fn owe(&self, ask: &Ask, receipt: &Receipt) -> Option<StoreFuture<u64>> {
-        receipt.as_fallback()?;
-        let shared = ask.owed_under(self.share);
-        Some(StoreFuture::ready(self.store.charge_owed(&shared)))
-    }
-
-    /// Forgets what was charged here, and returns whether anything of it still counted.
-    pub(super) fn reset(&self, ask: &Ask) -> bool {
-        self.store.forget(ask)
+    /// Changes what was charged here. `None` if the store inside is to be asked: a hold and a reset
+    /// are made in both.
+    pub(super) fn change(&self, ask: &Ask, change: &Change) -> Option<StoreFuture<u64>> {
+        match change {
+            Change::GiveBack(receipt) => {
+                let change = Change::GiveBack(receipt.as_fallback()?);
+                Some(self.store.change(ask, &change))
+            }
+            Change::Owe(receipt) => {
+                receipt.as_fallback()?;
+                Some(self.store.change(&ask.owed_under(self.share), change))
+            }
+            Change::Renew(holder) => {
+                let change = Change::Renew(holder.as_fallback()?);
+                Some(self.store.change(ask, &change))
+            }
+            Change::Hold(_) | Change::Forget => None,
+        }
     }
 }

@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep_until};
 use super::breaker::Breaker;
 use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
-use super::{Ask, Store, StoreFuture};
+use super::{Ask, Change, Store, StoreFuture};
 use crate::deadline::Deadline;
-use crate::decision::{Decision, Receipt};
+use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
@@ -51,59 +51,34 @@ impl<S: Store> Guarded<S> {
         })
     }
 
-    pub(super) fn refund(self: &Arc<Self>, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+    pub(super) fn change(self: &Arc<Self>, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         let fallback = self.fallback.as_ref();
-        if let Some(given_back) = fallback.and_then(|it| it.refund(ask, receipt)) {
-            return StoreFuture::ready(Ok(given_back));
+        if let Some(answer) = fallback.and_then(|it| it.change(ask, change)) {
+            return answer;
         }
-        let receipt = receipt.clone();
-        let refund = move |inner: &S, ask: &Ask| inner.refund(ask, &receipt);
-        self.change(ask, refund)
-    }
-
-    pub(super) fn owe(self: &Arc<Self>, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        let fallback = self.fallback.as_ref();
-        if let Some(charged) = fallback.and_then(|it| it.owe(ask, receipt)) {
-            return charged;
+        match (change, fallback) {
+            // It frees nothing, and waits for no room.
+            (Change::Renew(_), _) => {
+                let renew = |inner: &S, ask: &Ask| inner.change(ask, change);
+                self.call(ask, QuestionKind::Change, renew, |_, answer| answer)
+            }
+            // The fallback holds the key, too, also while the store fails; and forgets it.
+            (Change::Hold(_) | Change::Forget, Some(fallback)) => {
+                let here = fallback.store.change(ask, change).poll_now();
+                let changed = self.change_inside(ask, change);
+                match (change, here) {
+                    (Change::Forget, Some(Ok(here))) => changed.map(move |found| found + here),
+                    _ => changed,
+                }
+            }
+            _ => self.change_inside(ask, change),
         }
-        let receipt = receipt.clone();
-        let owe = move |inner: &S, ask: &Ask| inner.owe(ask, &receipt);
-        self.change(ask, owe)
-    }
-
-    pub(super) fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
-        if let Some(fallback) = &self.fallback
-            && let Some(holder) = holder.as_fallback()
-        {
-            return fallback.store.renew(ask, &holder);
-        }
-        let renew = |inner: &S, ask: &Ask| inner.renew(ask, holder);
-        self.call(ask, QuestionKind::Change, renew, |_, answer| answer)
-    }
-
-    /// The fallback holds the key, too, also while the store fails.
-    pub(super) fn hold(self: &Arc<Self>, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
-        if let Some(fallback) = &self.fallback {
-            drop(fallback.store.hold(ask, time));
-        }
-        let hold = move |inner: &S, ask: &Ask| inner.hold(ask, time);
-        self.change(ask, hold)
-    }
-
-    pub(super) fn reset(self: &Arc<Self>, ask: &Ask) -> StoreFuture<bool> {
-        let has_counted_here = self.fallback.as_ref().is_some_and(|it| it.reset(ask));
-        let reset = self.change(ask, S::reset);
-        StoreFuture::boxed(async move { Ok(reset.await? || has_counted_here) })
     }
 
     /// Asks something that may free units, be in their way, or change why a key is denied. Where
     /// there is no room, it asks again until its time-out is over.
-    fn change<T: Send + 'static>(
-        self: &Arc<Self>,
-        ask: &Ask,
-        question: impl Fn(&S, &Ask) -> StoreFuture<T> + Clone + Send + 'static,
-    ) -> StoreFuture<T> {
-        let mut first = self.change_now(ask, question.clone());
+    fn change_inside(self: &Arc<Self>, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let mut first = self.change_now(ask, change);
         let Some(mut answer) = first.poll_now() else {
             return first;
         };
@@ -116,7 +91,7 @@ impl<S: Store> Guarded<S> {
             Some(timeout) => ask.clone().within(Deadline::after(timeout)),
             None => return StoreFuture::ready(answer),
         };
-        let guarded = Arc::clone(self);
+        let (guarded, change) = (Arc::clone(self), change.clone());
         StoreFuture::boxed(async move {
             while is_overloaded(&answer) {
                 let next = Instant::now() + MIN_PAUSE + jitter::up_to(MAX_JITTER);
@@ -124,18 +99,15 @@ impl<S: Store> Guarded<S> {
                     break;
                 }
                 sleep_until(next).await;
-                answer = guarded.change_now(&ask, question.clone()).await;
+                answer = guarded.change_now(&ask, &change).await;
             }
             answer
         })
     }
 
     /// Denials of the key are void.
-    fn change_now<T: Send + 'static>(
-        &self,
-        ask: &Ask,
-        question: impl FnOnce(&S, &Ask) -> StoreFuture<T>,
-    ) -> StoreFuture<T> {
+    fn change_now(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let question = |inner: &S, ask: &Ask| inner.change(ask, change);
         let denials = self.denials.as_ref();
         let guard = denials.map(|denials| denials.begin_change(ask));
         self.call(ask, QuestionKind::Change, question, move |_, answer| {

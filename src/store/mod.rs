@@ -32,6 +32,7 @@
 pub(crate) mod ask;
 mod breaker;
 pub(crate) mod capabilities;
+mod change;
 mod denial_cache;
 mod fallback;
 mod fleet;
@@ -46,6 +47,7 @@ pub(crate) mod store;
 
 pub use ask::{Ask, CountAsk};
 pub use capabilities::{Capabilities, Condition, ServerId};
+pub use change::Change;
 pub use fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
 pub use memory::MemoryStore;
 #[cfg(feature = "redis")]

@@ -8,10 +8,10 @@ use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
 use super::fleet::Fleet;
 use super::guarded::{Guarded, QuestionLimit};
-use super::{Ask, MemoryStore, Store, StoreFuture};
+use super::{Ask, Change, MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::clock::Clock;
-use crate::decision::{Decision, Receipt};
+use crate::decision::Decision;
 #[cfg(feature = "redis")]
 use crate::{
     connection::{IntoRedisAddress, Wanted},
@@ -154,7 +154,7 @@ impl<S: Store> Resilient<S> {
         }
     }
 
-    fn change(&mut self) -> &mut ResilientOptions {
+    fn options_mut(&mut self) -> &mut ResilientOptions {
         self.parts = Arc::default();
         &mut self.options
     }
@@ -170,7 +170,7 @@ impl<S: Store> Resilient<S> {
     ///
     /// It needs a tokio runtime with its timer enabled, unless the store answers immediately.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.change().timeout = timeout.into();
+        self.options_mut().timeout = timeout.into();
         self
     }
 
@@ -189,7 +189,7 @@ impl<S: Store> Resilient<S> {
     /// Beyond theirs they ask again every 10 to 50 ms until their time-out is over, and only then
     /// fail. A future that is dropped gives its place back.
     pub fn in_flight(mut self, max: impl Into<Option<usize>>) -> Self {
-        self.change().in_flight = max.into();
+        self.options_mut().in_flight = max.into();
         self
     }
 
@@ -239,7 +239,7 @@ impl<S: Store> Resilient<S> {
     /// # let _ = store;
     /// ```
     pub fn failures(mut self, failures: impl Into<Option<u32>>) -> Self {
-        self.change().failures = failures.into();
+        self.options_mut().failures = failures.into();
         self
     }
 
@@ -247,7 +247,7 @@ impl<S: Store> Resilient<S> {
     /// fifth more, at random. A probe takes at most a second. Layers say the pause in the
     /// `Retry-After` of their 503. Default: 100 ms.
     pub fn probe_every(mut self, pause: Duration) -> Self {
-        self.change().probe_every = pause;
+        self.options_mut().probe_every = pause;
         self
     }
 
@@ -293,7 +293,7 @@ impl<S: Store> Resilient<S> {
     /// # let _ = store;
     /// ```
     pub fn fallback(mut self, share: impl Into<Option<Share>>) -> Self {
-        self.change().fallback = share.into();
+        self.options_mut().fallback = share.into();
         self
     }
 
@@ -311,7 +311,7 @@ impl<S: Store> Resilient<S> {
 
     /// How many keys the fallback counts at most. Default: 100,000.
     pub fn fallback_keys(mut self, max_keys: usize) -> Self {
-        self.change().fallback_keys = max_keys;
+        self.options_mut().fallback_keys = max_keys;
         self
     }
 
@@ -319,7 +319,7 @@ impl<S: Store> Resilient<S> {
     /// Later clones share it. Default: a store of its own for
     /// [so many keys](Self::fallback_keys).
     pub fn fallback_store(mut self, store: MemoryStore) -> Self {
-        self.change().fallback_store = Some(Arc::new(store));
+        self.options_mut().fallback_store = Some(Arc::new(store));
         self
     }
 
@@ -400,7 +400,7 @@ impl<S: Store> Resilient<S> {
     /// # }
     /// ```
     pub fn denial_cache(mut self, max_age: impl Into<Option<Duration>>) -> Self {
-        self.change().denial_max_age = max_age.into();
+        self.options_mut().denial_max_age = max_age.into();
         self
     }
 
@@ -408,14 +408,14 @@ impl<S: Store> Resilient<S> {
     /// take about 2 MB where the keys are addresses. More than a million become that number: room
     /// for so many takes 200 MB.
     pub fn denial_cache_keys(mut self, max_keys: usize) -> Self {
-        self.change().denial_keys = max_keys;
+        self.options_mut().denial_keys = max_keys;
         self
     }
 
     /// The denial cache reads the time from a clock that a test moves by hand.
     #[cfg(feature = "test-util")]
     pub fn clock(mut self, clock: crate::clock::ManualClock) -> Self {
-        self.change().clock = Some(Clock::Manual(clock));
+        self.options_mut().clock = Some(Clock::Manual(clock));
         self
     }
 
@@ -461,28 +461,12 @@ impl<S: Store> Store for Resilient<S> {
         self.guarded().take(ask)
     }
 
-    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        self.guarded().refund(ask, receipt)
-    }
-
-    fn owe(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        self.guarded().owe(ask, receipt)
-    }
-
-    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
-        self.guarded().renew(ask, holder)
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        self.guarded().change(ask, change)
     }
 
     fn listen(&self, ask: &Ask, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
         self.inner.listen(ask, changed)
-    }
-
-    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
-        self.guarded().hold(ask, time)
-    }
-
-    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
-        self.guarded().reset(ask)
     }
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {

@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 
 use super::Ask;
 use super::capabilities::{Capabilities, Condition};
+use super::change::Change;
 use super::fleet::Fleet;
 #[cfg(feature = "redis")]
 use crate::connection::ReplyFuture;
@@ -77,22 +78,22 @@ pub trait Store: Debug + Send + Sync + 'static {
         self.take(&ask.clone().looking()).map(Decision::looked)
     }
 
-    /// Gives back what the take with this receipt was charged, at most as many units as `ask`
-    /// costs, and returns their number. `ask` is of the same counts.
+    /// Changes the counts that this asks about, and returns a number: what, says the
+    /// [change](Change). A store that does not know a change answers
+    /// [`Configuration`](StoreErrorKind::Configuration), which is the default.
     ///
-    /// The caller asks once for each receipt, also after an error: the store does not know which
-    /// receipts were given back, and a second time it may give back units of others. A
-    /// [`Charge`](crate::store::Charge) keeps to that.
+    /// # Errors
     ///
-    /// Units that no longer count are not given back, so no window ever counts more than its max of
-    /// units that were not given back. The number is 0, too, where the store does not know any
-    /// more: after its data was lost, and while its clock is behind the last charge.
-    ///
-    /// A fixed window and a sliding window give back exactly. A sliding log does so at up to 32
-    /// places between charges that still count; beyond that it takes some of these charges for
-    /// later ones, so that they count longer, never shorter. GCRA gives back what has not begun to
-    /// drain; of refunds in another order than that of the takes it may give back less, from the
-    /// fifth place on.
+    /// [`StoreError`](crate::StoreError) if there is no answer. Whether something has changed is
+    /// then unknown.
+    fn change(&self, _ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let message = format!("the store {} does not {}", self.name(), change.verb());
+        let kind = StoreErrorKind::Configuration;
+        StoreFuture::ready(Err(StoreError::new(kind, message)))
+    }
+
+    /// [Gives back](Change::GiveBack) what the take with this receipt was charged, and returns how
+    /// many units.
     ///
     /// Handlers behind the layer use [`Charges`](crate::store::Charges).
     ///
@@ -118,19 +119,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError`](crate::StoreError) if there is no answer. Whether something was given back is
-    /// then unknown, and the receipt is used up.
-    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64>;
+    /// Those of [`change`](Self::change). The receipt is used up.
+    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        self.change(ask, &Change::GiveBack(receipt.clone()))
+    }
 
-    /// Charges units that were used beyond what the take with this receipt was charged: up to what
-    /// `ask` costs, also above max, but no more than its rule
-    /// [may owe](crate::Rule::with_owe_at_most). Returns how many were charged; of several counts,
-    /// the fewest. It is never denied, and does not depend on what has become of the receipt, which
-    /// says only which store gave it: a fallback, or the store inside. Later takes are denied until
-    /// what is above max has ceased to count.
+    /// [Charges](Change::Owe) units that were used beyond what the take with this receipt was
+    /// charged, and returns how many; of several counts, the fewest.
     ///
-    /// Handlers behind the layer use [`Charge::settle`](crate::store::Charge::settle). Default: the
-    /// store cannot, see [`Capabilities::owes`].
+    /// Handlers behind the layer use [`Charge::settle`](crate::store::Charge::settle).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -151,43 +148,38 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError`](crate::StoreError) if there is no answer. Whether something was charged is
-    /// then unknown.
-    fn owe(&self, _ask: &Ask, _receipt: &Receipt) -> StoreFuture<u64> {
-        let message = format!("{} charges no units beyond a reservation", self.name());
-        let kind = StoreErrorKind::Configuration;
-        StoreFuture::ready(Err(StoreError::new(kind, message)))
+    /// Those of [`change`](Self::change).
+    fn owe(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        self.change(ask, &Change::Owe(receipt.clone()))
     }
 
-    /// Holds the key of this take, of an [outgoing](crate::Rule::with_outgoing) rule, for so long
-    /// from now on, by the store's clock: until then its takes are denied as
-    /// [`OnHold`](crate::decision::Verdict::OnHold), whatever it has left. A hold is never
-    /// shortened; a [reset](Self::reset) ends it. Returns for how long the key is held, and no time
-    /// only asks that. Default: the store cannot, see [`Capabilities::holds`].
+    /// [Holds](Change::Hold) a key for so long, and returns for how long it is held.
     ///
     /// # Errors
     ///
-    /// [`StoreError`](crate::StoreError) if there is no answer. It is safe to ask again.
-    fn hold(&self, _ask: &Ask, _time: Duration) -> StoreFuture<Duration> {
-        let message = format!(
-            "the store {} holds no keys: see Capabilities::holds",
-            self.name()
-        );
-        let error = StoreError::new(StoreErrorKind::Configuration, message);
-        StoreFuture::ready(Err(error))
+    /// Those of [`change`](Self::change). It is safe to ask again.
+    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
+        let held = self.change(ask, &Change::Hold(time));
+        held.map(Duration::from_micros)
     }
 
-    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `ask` is [only](Ask::only)
-    /// the count of permits, and `holder` its part of the receipt. A permit that the store has lost is there again, also above max: the request of its holder runs. Default: the
-    /// store keeps permits until they are refunded.
-    ///
-    /// A permit is released by a [refund](Self::refund) of its part of the receipt.
+    /// [Keeps](Change::Renew) a permit for another lease.
     ///
     /// # Errors
     ///
-    /// [`StoreError`](crate::StoreError) if there is no answer. It is safe to ask again.
-    fn renew(&self, _ask: &Ask, _holder: &Receipt) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
+    /// Those of [`change`](Self::change). It is safe to ask again.
+    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
+        let renewed = self.change(ask, &Change::Renew(holder.clone()));
+        renewed.map(drop)
+    }
+
+    /// [Forgets](Change::Forget) what counts, and returns whether there was a count.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`change`](Self::change). It is safe to ask again.
+    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
+        self.change(ask, &Change::Forget).map(|found| found > 0)
     }
 
     /// Calls `changed` whenever a permit of this count may have come back, in any process, as long
@@ -196,26 +188,6 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn listen(&self, _ask: &Ask, _changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
         None
     }
-
-    /// Forgets what counts for the key of this take under its rule: the next take finds nothing
-    /// charged. Returns whether there was a count: one that has ceased to count, and was not
-    /// dropped yet, may be found, too. For operators and tests; [`peek`](Self::peek) shows what
-    /// there is. Other rules of the same path and algorithm, whose counts these are as well, begin
-    /// anew, too; counts of other algorithms stay.
-    ///
-    /// [Permits](crate::Rule::with_max_concurrent) stay: their requests run.
-    ///
-    /// Receipts of earlier takes give nothing back afterwards. Nor does the receipt of a take that
-    /// is charged right after the reset, in the same microsecond: a receipt from before could equal
-    /// it. Without a reset, when a store loses its data, an earlier receipt may give back what is
-    /// charged after the loss in the same millisecond. Stores over
-    /// [`Count`](crate::algorithm::Count) call its [`reset`](crate::algorithm::Count::reset).
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`](crate::StoreError) if there is no answer. Whether anything was forgotten is
-    /// then unknown; it is safe to ask again.
-    fn reset(&self, ask: &Ask) -> StoreFuture<bool>;
 
     /// Waits until the store can answer, for at most `bound`. A server awaits it before it listens,
     /// so that its first requests find a connection: see [`Limits::ready`](crate::Limits::ready). A
@@ -267,28 +239,12 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         S::take(self, ask)
     }
 
-    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        S::refund(self, ask, receipt)
-    }
-
-    fn owe(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        S::owe(self, ask, receipt)
-    }
-
-    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
-        S::hold(self, ask, time)
-    }
-
-    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
-        S::renew(self, ask, holder)
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        S::change(self, ask, change)
     }
 
     fn listen(&self, ask: &Ask, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
         S::listen(self, ask, changed)
-    }
-
-    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
-        S::reset(self, ask)
     }
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {
@@ -406,13 +362,13 @@ impl<T> StoreFuture<T> {
     }
 
     /// This future with another answer.
-    fn map(mut self, map: impl FnOnce(T) -> T + Send + 'static) -> Self
+    pub(super) fn map<U>(mut self, map: impl FnOnce(T) -> U + Send + 'static) -> StoreFuture<U>
     where
         T: Send + 'static,
     {
         match self.poll_now() {
-            Some(answer) => Self::ready(answer.map(map)),
-            None => Self::boxed(async move { self.await.map(map) }),
+            Some(answer) => StoreFuture::ready(answer.map(map)),
+            None => StoreFuture::boxed(async move { self.await.map(map) }),
         }
     }
 

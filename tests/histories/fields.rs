@@ -9,7 +9,7 @@ use kit::steps::{
 };
 use kit::{ensure, oracle};
 use proptest::prelude::{any, *};
-use tidegate::store::Ask;
+use tidegate::store::{Ask, Change};
 
 use crate::reference::{Act, Outcome, play, story};
 use crate::*;
@@ -130,12 +130,8 @@ impl Store for Answer {
         StoreFuture::ready(Ok(decision.expect("one for each request")))
     }
 
-    fn refund(&self, _: &Ask, _: &Receipt) -> StoreFuture<u64> {
+    fn change(&self, _: &Ask, _: &Change) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(0))
-    }
-
-    fn reset(&self, _: &Ask) -> StoreFuture<bool> {
-        StoreFuture::ready(Ok(false))
     }
 
     fn name(&self) -> String {

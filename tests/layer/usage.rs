@@ -267,6 +267,23 @@ fn is_root(head: &http::request::Parts) -> bool {
     head.headers.get("x-user").is_some_and(|it| it == "root")
 }
 
+/// Whatever a subject is called, the answer is JSON.
+#[tokio::test(start_paused = true)]
+async fn odd_names_of_subjects() {
+    for name in ["us\"er", "a\\b", "a\nb", "\u{1}"] {
+        let odd = Subject::new(name, Header::new("x-user")).limit(Quota::per_minute(5));
+        let all = Subject::new("all", Everyone).limit(Quota::per_minute(9));
+        let limits = Limits::new([Rule::joint("api", [odd, all]).expect("valid")]);
+        let usage = limits.usage(["api"]).expect("it is known");
+        let head = http::Request::builder().header("x-user", "alice").body(());
+        let read = usage.of(head.expect("valid").into_parts().0).await;
+        let json = read.expect("an answer").to_json();
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        let shown = name.replace(char::is_control, " ");
+        assert_eq!(json["rules"][0]["policies"][0]["subject"], shown);
+    }
+}
+
 /// Nothing is remembered, and code reads the same without a response.
 #[tokio::test(start_paused = true)]
 async fn code_reads_what_is_left() {

@@ -10,7 +10,7 @@ use kit::random::{Random, of_the_run};
 use kit::steps::number_of_histories;
 use kit::{Redis, paused_runtime};
 use tidegate::Limits;
-use tidegate::store::{Ask, Capabilities};
+use tidegate::store::{Ask, Capabilities, Change};
 use tokio::task::LocalSet;
 
 use crate::*;
@@ -105,19 +105,9 @@ impl Store for Elsewhere {
         self.ask(move |store| store.take(&take))
     }
 
-    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        let (take, receipt) = (take.clone(), receipt.clone());
-        self.ask(move |store| store.refund(&take, &receipt))
-    }
-
-    fn renew(&self, take: &Ask, holder: &Receipt) -> StoreFuture<()> {
-        let (take, holder) = (take.clone(), holder.clone());
-        self.ask(move |store| store.renew(&take, &holder))
-    }
-
-    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
-        let take = take.clone();
-        self.ask(move |store| store.reset(&take))
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let (ask, change) = (ask.clone(), change.clone());
+        self.ask(move |store| store.change(&ask, &change))
     }
 
     fn name(&self) -> String {

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, QuotaState, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::name::Name;
-use crate::store::{Ask, Capabilities, Condition, CountAsk, Store, StoreFuture};
+use crate::store::{Ask, Capabilities, Change, Condition, CountAsk, Store, StoreFuture};
 use crate::warning::{Warning, WarningKind};
 
 /// Keeps the counts in the memory of this process: for services of one process, and for tests.
@@ -253,20 +253,42 @@ impl MemoryStore {
         Ok(least.unwrap_or(0))
     }
 
-    /// Forgets what counts for a key, and returns whether anything did.
-    pub(crate) fn forget(&self, ask: &Ask) -> bool {
+    /// Keeps a permit for another lease, also one that is not there.
+    fn keep_permit(&self, ask: &Ask, holder: &Receipt) -> u64 {
+        let part = self.part_of(ask);
+        let mut permits = lock(&part.permits);
+        for count in ask.counts() {
+            if let Some(spec) = count.spec().permits() {
+                permits.renew(count.name_in_store(), spec.lease, holder, self.clock.now());
+            }
+        }
+        1
+    }
+
+    /// Holds the key of the only count, and returns for how many microseconds it is held.
+    fn hold_key(&self, ask: &Ask, time: Duration) -> Result<u64, StoreError> {
+        let part = self.part_of(ask);
+        let Some(name) = ask.first().map(CountAsk::name_in_store) else {
+            return Ok(0);
+        };
+        let (_, _shard, now) = part.locked(name);
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let held = lock(&part.holds).hold(name.plain(), now, micros, part.max_keys);
+        held.ok_or_else(|| part.full())
+    }
+
+    /// Forgets what counts for each count, and returns how many counted.
+    pub(crate) fn forget(&self, ask: &Ask) -> u64 {
         let part = self.part_of(ask);
         let forget = |count: &CountAsk| {
             let name = count.name_in_store();
             let (hash, mut shard, now) = part.locked(name);
             let was_held = lock(&part.holds).end(&name.plain(), now);
-            shard.reset(hash, name, now) || was_held
+            u64::from(shard.reset(hash, name, now) || was_held)
         };
-        ask.counts()
-            .iter()
-            .filter(|count| !count.spec().is_permits())
-            .map(forget)
-            .fold(false, |any, one| any | one)
+        let counts = ask.counts().iter();
+        let counts = counts.filter(|count| !count.spec().is_permits());
+        counts.map(forget).sum()
     }
 
     /// Counts one more key if that is allowed.
@@ -330,38 +352,14 @@ impl Store for MemoryStore {
         StoreFuture::ready(self.decide(ask))
     }
 
-    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        StoreFuture::ready(Ok(self.give_back(ask, receipt)))
-    }
-
-    fn owe(&self, ask: &Ask, _: &Receipt) -> StoreFuture<u64> {
-        StoreFuture::ready(self.charge_owed(ask))
-    }
-
-    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
-        let part = self.part_of(ask);
-        let mut permits = lock(&part.permits);
-        for count in ask.counts() {
-            if let Some(spec) = count.spec().permits() {
-                permits.renew(count.name_in_store(), spec.lease, holder, self.clock.now());
-            }
-        }
-        StoreFuture::ready(Ok(()))
-    }
-
-    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
-        let part = self.part_of(ask);
-        let Some(name) = ask.first().map(CountAsk::name_in_store) else {
-            return StoreFuture::ready(Ok(Duration::ZERO));
-        };
-        let (_, _shard, now) = part.locked(name);
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let held = lock(&part.holds).hold(name.plain(), now, micros, part.max_keys);
-        StoreFuture::ready(held.map(Duration::from_micros).ok_or_else(|| part.full()))
-    }
-
-    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
-        StoreFuture::ready(Ok(self.forget(ask)))
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        StoreFuture::ready(match change {
+            Change::GiveBack(receipt) => Ok(self.give_back(ask, receipt)),
+            Change::Owe(_) => self.charge_owed(ask),
+            Change::Renew(holder) => Ok(self.keep_permit(ask, holder)),
+            Change::Hold(time) => self.hold_key(ask, *time),
+            Change::Forget => Ok(self.forget(ask)),
+        })
     }
 
     fn name(&self) -> String {

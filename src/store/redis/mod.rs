@@ -30,11 +30,11 @@ use redis::Value;
 
 use self::calls::flight;
 use self::permits::AskedPermits;
-use self::question::{Change, CountKey, CountQuestion, KeyPrefix, of_given_back, of_hold};
+use self::question::{CountKey, CountQuestion, KeyPrefix, What, of_given_back, of_hold};
 use self::scripts::{HOLD, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
-use super::{Ask, CountAsk, Store, StoreFuture};
+use super::{Ask, Change, CountAsk, Store, StoreFuture};
 use crate::connection::{
     CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber, Wanted,
 };
@@ -273,7 +273,7 @@ impl RedisStore {
         }
     }
 
-    fn ask<T: Send + 'static>(&self, ask: &Ask, what: Change, driver: Driver) -> ReplyFuture<T> {
+    fn ask<T: Send + 'static>(&self, ask: &Ask, what: What, driver: Driver) -> ReplyFuture<T> {
         let counts = ask.counts().iter().map(|count| self.key_of(count));
         let question = CountQuestion {
             counts: counts.collect(),
@@ -286,21 +286,107 @@ impl RedisStore {
     }
 
     /// Asks for a change of a take's only count.
-    fn change<T: Send + 'static>(&self, ask: &Ask, what: Change) -> StoreFuture<T> {
+    fn ask_change(&self, ask: &Ask, what: What) -> StoreFuture<u64> {
         StoreFuture::redis(self.ask(ask, what, Driver::Dispatcher))
+    }
+
+    fn give_back(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        if !ask.is_joint() {
+            let (receipt, max) = (receipt.clone(), ask.cost().min(receipt.units()));
+            return self.ask_change(ask, What::Refund { receipt, max });
+        }
+        let asked = ask.parts(receipt).enumerate().map(|(at, (count, part))| {
+            // A permit goes back when its request has ended.
+            let is_nothing = count.cost().min(part.units()) == 0 || count.spec().is_permits();
+            match is_nothing {
+                true => StoreFuture::ready(Ok(0)),
+                false => self.give_back(&ask.only(at), part),
+            }
+        });
+        let (whole, of_whole) = (ask.clone(), receipt.clone());
+        merged(asked.collect(), move |given_back| {
+            whole.units_given_back(&of_whole, &given_back)
+        })
+    }
+
+    /// It is asked once: without an answer nobody knows whether it was charged.
+    fn owe(&self, ask: &Ask) -> StoreFuture<u64> {
+        let owed = ask.counts_owed().map(|(at, _)| ask.only(at));
+        let asked = owed.map(|count| self.ask_change(&count, What::Owe));
+        merged(asked.collect(), |charged| {
+            charged.into_iter().min().unwrap_or(0)
+        })
+    }
+
+    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<u64> {
+        let permits = ask.first().and_then(|count| count.spec().permits());
+        let Some(lease) = permits.map(|it| it.lease) else {
+            return StoreFuture::ready(Ok(0));
+        };
+        let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        let holder = holder.clone();
+        let reply = self.ask(ask, What::Renew { holder, lease }, Driver::Dispatcher);
+        let name = self.name();
+        StoreFuture::boxed(async move {
+            let renewed = reply.await?;
+            if renewed == 0 {
+                let message = format!("{name} read the renewal of a permit too late");
+                return Err(StoreError::new(StoreErrorKind::Timeout, message));
+            }
+            Ok(renewed)
+        })
+    }
+
+    fn forget(&self, ask: &Ask) -> StoreFuture<u64> {
+        if ask.is_joint() {
+            let counts = ask.counts().iter().enumerate();
+            let counts = counts.filter(|(_, count)| !count.spec().is_permits());
+            let asked = counts.map(|(at, _)| self.forget(&ask.only(at)));
+            return merged(asked.collect(), |found| found.into_iter().sum());
+        }
+        let Some(name) = ask.first().map(|count| self.text_of(count)) else {
+            return StoreFuture::ready(Ok(0));
+        };
+        let (back, hold) = (of_given_back(&name), of_hold(&name));
+        let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
+            command.arg(self.now());
+        });
+        let connection = self.connection.clone();
+        let reply = self.ask(ask, What::Own(call), Driver::Dispatcher);
+        StoreFuture::boxed(async move {
+            match reply.await? {
+                Value::Int(found @ 0..) => Ok(found.unsigned_abs()),
+                reply => Err(connection.protocol_error(&reply)),
+            }
+        })
+    }
+
+    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<u64> {
+        let Some(name) = ask.first().map(|count| of_hold(&self.text_of(count))) else {
+            return StoreFuture::ready(Ok(0));
+        };
+        let call = CallQuestion::new(&HOLD, &[&name], |command| {
+            let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            command.arg(time).arg(self.now());
+        });
+        let connection = self.connection.clone();
+        let reply = self.ask(ask, What::Own(call), Driver::Dispatcher);
+        StoreFuture::boxed(async move {
+            let reply: Value = reply.await?;
+            let micros = match &reply {
+                Value::BulkString(text) => str::from_utf8(text).ok().and_then(|it| it.parse().ok()),
+                _ => None,
+            };
+            micros.ok_or_else(|| connection.protocol_error(&reply))
+        })
     }
 }
 
-/// The only count of a take that is a question of its own.
-fn only(ask: &Ask) -> &CountAsk {
-    ask.first().expect("a question is about a count")
-}
-
 /// One answer of those to questions that travel together.
-fn merged<T: Send + 'static>(
-    asked: Vec<StoreFuture<T>>,
-    merge: impl FnOnce(Vec<T>) -> T + Send + 'static,
-) -> StoreFuture<T> {
+fn merged(
+    asked: Vec<StoreFuture<u64>>,
+    merge: impl FnOnce(Vec<u64>) -> u64 + Send + 'static,
+) -> StoreFuture<u64> {
     StoreFuture::boxed(async move {
         let answers = join_all(asked).await.into_iter();
         Ok(merge(answers.collect::<Result<_, _>>()?))
@@ -316,7 +402,7 @@ impl Store for RedisStore {
         let holds = |count: &CountAsk| count.spec().is_permits() && count.cost() > 0;
         let holder = ask.counts().iter().any(holds).then(holder::next);
         let whole = ask.is_joint().then(|| Arc::new(ask.clone()));
-        let what = Change::Take {
+        let what = What::Take {
             whole,
             holder: holder.clone(),
         };
@@ -330,104 +416,25 @@ impl Store for RedisStore {
         }
     }
 
-    /// It is asked once: without an answer nobody knows whether it was charged.
-    fn owe(&self, ask: &Ask, _: &Receipt) -> StoreFuture<u64> {
-        let owed = ask.counts_owed().map(|(at, _)| ask.only(at));
-        let asked = owed.map(|count| self.change(&count, Change::Owe));
-        merged(asked.collect(), |charged| {
-            charged.into_iter().min().unwrap_or(0)
-        })
-    }
-
-    fn renew(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<()> {
-        let lease = only(ask)
-            .spec()
-            .permits()
-            .map(|it| it.lease)
-            .unwrap_or_default();
-        let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        let holder = holder.clone();
-        let reply = self.ask(ask, Change::Renew { holder, lease }, Driver::Dispatcher);
-        let name = self.name();
-        StoreFuture::boxed(async move {
-            match reply.await? {
-                0_u64 => {
-                    let message = format!("{name} read the renewal of a permit too late");
-                    Err(StoreError::new(StoreErrorKind::Timeout, message))
-                }
-                _ => Ok(()),
-            }
-        })
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        match change {
+            Change::GiveBack(receipt) => self.give_back(ask, receipt),
+            Change::Owe(_) => self.owe(ask),
+            Change::Renew(holder) => self.renew(ask, holder),
+            Change::Hold(time) => self.hold(ask, *time),
+            Change::Forget => self.forget(ask),
+        }
     }
 
     fn listen(&self, ask: &Ask, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
+        let name = self.text_of(ask.first()?);
         let start = || Subscriber::new(&self.connection);
         let subscriber = self.subscriber.get_or_init(start);
-        let listening = subscriber.subscribe(&self.text_of(only(ask)), move |_| changed());
+        let listening = subscriber.subscribe(&name, move |_| changed());
         Some(StoreFuture::boxed(async move {
             let _listening = listening;
             pending().await
         }))
-    }
-
-    fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        if !ask.is_joint() {
-            let (receipt, max) = (receipt.clone(), ask.cost().min(receipt.units()));
-            return self.change(ask, Change::Refund { receipt, max });
-        }
-        let asked = ask.parts(receipt).enumerate().map(|(at, (count, part))| {
-            // A permit goes back when its request has ended.
-            let is_nothing = count.cost().min(part.units()) == 0 || count.spec().is_permits();
-            match is_nothing {
-                true => StoreFuture::ready(Ok(0)),
-                false => self.refund(&ask.only(at), part),
-            }
-        });
-        let (whole, of_whole) = (ask.clone(), receipt.clone());
-        merged(asked.collect(), move |given_back| {
-            whole.units_given_back(&of_whole, &given_back)
-        })
-    }
-
-    fn reset(&self, ask: &Ask) -> StoreFuture<bool> {
-        if ask.is_joint() {
-            let counts = ask.counts().iter().enumerate();
-            let counts = counts.filter(|(_, count)| !count.spec().is_permits());
-            let asked = counts.map(|(at, _)| self.reset(&ask.only(at)));
-            return merged(asked.collect(), |found| found.contains(&true));
-        }
-        let name = self.text_of(only(ask));
-        let (back, hold) = (of_given_back(&name), of_hold(&name));
-        let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
-            command.arg(self.now());
-        });
-        let connection = self.connection.clone();
-        let reply = self.ask(ask, Change::Own(call), Driver::Dispatcher);
-        StoreFuture::boxed(async move {
-            match reply.await? {
-                Value::Int(found) => Ok(found > 0),
-                reply => Err(connection.protocol_error(&reply)),
-            }
-        })
-    }
-
-    fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<Duration> {
-        let name = of_hold(&self.text_of(only(ask)));
-        let call = CallQuestion::new(&HOLD, &[&name], |command| {
-            let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-            command.arg(time).arg(self.now());
-        });
-        let connection = self.connection.clone();
-        let reply = self.ask(ask, Change::Own(call), Driver::Dispatcher);
-        StoreFuture::boxed(async move {
-            let reply: Value = reply.await?;
-            let micros = match &reply {
-                Value::BulkString(text) => str::from_utf8(text).ok().and_then(|it| it.parse().ok()),
-                _ => None,
-            };
-            let held = micros.map(Duration::from_micros);
-            held.ok_or_else(|| connection.protocol_error(&reply))
-        })
     }
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {

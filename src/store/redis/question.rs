@@ -16,11 +16,11 @@ pub(super) struct CountQuestion {
     ///
     /// Questions with different clocks are never in one call, since a call has one clock.
     pub(super) now: Option<u64>,
-    pub(super) what: Change,
+    pub(super) what: What,
 }
 
 /// What is asked of a count.
-pub(super) enum Change {
+pub(super) enum What {
     /// May each count be charged its cost? The reply is a [`Decision`](crate::decision::Decision).
     Take {
         /// What makes one decision of those about each count; `None` where there is one.
@@ -58,13 +58,13 @@ impl CountQuestion {
 
     /// Whether it charges units owed.
     pub(super) const fn owes(&self) -> bool {
-        matches!(self.what, Change::Owe)
+        matches!(self.what, What::Owe)
     }
 
     /// The decision about the take, of those about each count.
     pub(super) fn decision(&self, decisions: SmallVec<[Decision; 1]>) -> Decision {
         match &self.what {
-            Change::Take {
+            What::Take {
                 whole: Some(ask), ..
             } => ask.decision_of(decisions.into_vec()),
             _ => decisions.into_iter().next().expect("one about the count"),
@@ -79,7 +79,7 @@ impl CountQuestion {
     /// What the take holds permits by.
     pub(super) const fn holder(&self) -> Option<&Receipt> {
         match &self.what {
-            Change::Take { holder, .. } => holder.as_ref(),
+            What::Take { holder, .. } => holder.as_ref(),
             _ => None,
         }
     }
@@ -87,8 +87,8 @@ impl CountQuestion {
     /// The receipt of a refund, and the most that it gives back; or the holder of a permit.
     pub(super) fn refund(&self) -> (&Receipt, u64) {
         match &self.what {
-            Change::Refund { receipt, max } => (receipt, *max),
-            Change::Renew { holder, .. } => (holder, 1),
+            What::Refund { receipt, max } => (receipt, *max),
+            What::Renew { holder, .. } => (holder, 1),
             _ => unreachable!("a call of refunds holds no other question"),
         }
     }

@@ -1,7 +1,7 @@
 //! `test_util::conformance::check` notices stores that make a mistake: each of these makes one, and
 //! is right otherwise.
 
-use tidegate::store::Ask;
+use tidegate::store::{Ask, Change};
 use tidegate::test_util::conformance;
 
 use crate::prelude::*;
@@ -186,12 +186,8 @@ impl Wrong {
     }
 }
 
-impl Store for Wrong {
-    fn take(&self, take: &Ask) -> StoreFuture<Decision> {
-        StoreFuture::ready(Ok(self.decide(take)))
-    }
-
-    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+impl Wrong {
+    fn give_back(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         let mut given_back = self.given_back.lock().expect("no panic");
         let before = given_back.get(receipt).copied();
         let in_words = receipt.units().min(take.cost());
@@ -233,21 +229,39 @@ impl Store for Wrong {
         StoreFuture::ready(Ok(back))
     }
 
-    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
+    fn forget_count(&self, take: &Ask) -> u64 {
+        let forget = |ask: &Ask| {
+            let answer = self.inner.change(ask, &Change::Forget).poll_now();
+            answer.expect("memory answers at once").expect("an answer")
+        };
         match self.mistake {
-            Mistake::ResetsNothing => StoreFuture::ready(Ok(true)),
+            Mistake::ResetsNothing => 1,
             Mistake::ResetsEverything => {
-                let found = self.inner.reset(take);
+                let found = forget(take);
                 for take in self.seen.lock().expect("no panic").iter() {
-                    let _ = self.inner.reset(take).poll_now();
+                    forget(take);
                 }
                 found
             }
             Mistake::OneKey => {
                 let all = Take::new(rule_and_key(take).0, Key::from("all"));
-                self.inner.reset(&all)
+                forget(&all)
             }
-            _ => self.inner.reset(take),
+            _ => forget(take),
+        }
+    }
+}
+
+impl Store for Wrong {
+    fn take(&self, take: &Ask) -> StoreFuture<Decision> {
+        StoreFuture::ready(Ok(self.decide(take)))
+    }
+
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        match change {
+            Change::GiveBack(receipt) => self.give_back(ask, receipt),
+            Change::Forget => StoreFuture::ready(Ok(self.forget_count(ask))),
+            _ => unreachable!("the suite asks for what the store says that it can"),
         }
     }
 
@@ -380,6 +394,30 @@ impl Own {
     }
 }
 
+impl Own {
+    fn give_back(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        let (name, now) = (self.name_of(take), self.now());
+        let units = match self.mistake {
+            OwnMistake::BelievesTheTake => take.cost(),
+            _ => receipt.units(),
+        };
+        let receipt = Receipt::new(receipt.stamp(), receipt.serial(), units);
+        let refund = |count: &mut Count| count.refund(now, take.quotas(), &receipt, take.cost());
+        StoreFuture::ready(Ok(self.with(&name, refund)))
+    }
+
+    fn forget_count(&self, take: &Ask) -> u64 {
+        let name = self.name_of(take);
+        let mut counts = self.counts.lock().expect("no panic");
+        let found = match counts.get_mut(&name) {
+            Some(_) if self.mistake == OwnMistake::DropsOnReset => counts.remove(&name).is_some(),
+            Some(count) => count.reset(self.now()),
+            None => false,
+        };
+        u64::from(found)
+    }
+}
+
 impl Store for Own {
     fn take(&self, take: &Ask) -> StoreFuture<Decision> {
         let ((rule, _), now, name) = (rule_and_key(take), self.now(), self.name_of(take));
@@ -392,26 +430,12 @@ impl Store for Own {
         StoreFuture::ready(Ok(self.with(&name, decide).with_source(Source::Other)))
     }
 
-    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        let (name, now) = (self.name_of(take), self.now());
-        let units = match self.mistake {
-            OwnMistake::BelievesTheTake => take.cost(),
-            _ => receipt.units(),
-        };
-        let receipt = Receipt::new(receipt.stamp(), receipt.serial(), units);
-        let refund = |count: &mut Count| count.refund(now, take.quotas(), &receipt, take.cost());
-        StoreFuture::ready(Ok(self.with(&name, refund)))
-    }
-
-    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
-        let name = self.name_of(take);
-        let mut counts = self.counts.lock().expect("no panic");
-        let found = match counts.get_mut(&name) {
-            Some(_) if self.mistake == OwnMistake::DropsOnReset => counts.remove(&name).is_some(),
-            Some(count) => count.reset(self.now()),
-            None => false,
-        };
-        StoreFuture::ready(Ok(found))
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        match change {
+            Change::GiveBack(receipt) => self.give_back(ask, receipt),
+            Change::Forget => StoreFuture::ready(Ok(self.forget_count(ask))),
+            _ => unreachable!("the suite asks for what the store says that it can"),
+        }
     }
 
     fn name(&self) -> String {

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::decision::Receipt;
-use tidegate::store::{Ask, StoreErrorKind, StoreFuture};
+use tidegate::store::{Ask, Change, StoreErrorKind, StoreFuture};
 use tidegate::{Decision, Store, StoreError};
 use tokio::time::sleep;
 
@@ -109,15 +108,13 @@ impl Store for Distant {
         self.send(fate, move |inner| inner.take(&take))
     }
 
-    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        let (take, receipt) = (take.clone(), receipt.clone());
-        let fate = *self.shared.refunds.lock().expect("no panic");
-        self.send(fate, move |inner| inner.refund(&take, &receipt))
-    }
-
-    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
-        let take = take.clone();
-        self.send(Fate::Answered, move |inner| inner.reset(&take))
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let fate = match change {
+            Change::GiveBack(_) => *self.shared.refunds.lock().expect("no panic"),
+            _ => Fate::Answered,
+        };
+        let (ask, change) = (ask.clone(), change.clone());
+        self.send(fate, move |inner| inner.change(&ask, &change))
     }
 
     fn name(&self) -> String {

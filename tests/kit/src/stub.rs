@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::decision::{Receipt, Source, Verdict};
-use tidegate::store::{Ask, Capabilities, Condition, Fleet, ServerId, StoreErrorKind, StoreFuture};
+use tidegate::store::{
+    Ask, Capabilities, Change, Condition, Fleet, ServerId, StoreErrorKind, StoreFuture,
+};
 use tidegate::{Decision, MemoryStore, Store, StoreError};
 use tokio::time::sleep;
 
@@ -94,17 +96,30 @@ impl Stub {
         #[derive(Debug)]
         struct Lacking(MemoryStore);
 
+        /// A store that knows no change.
+        #[derive(Debug)]
+        struct Without;
+
+        impl Store for Without {
+            fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+                MemoryStore::new().take(ask)
+            }
+
+            fn name(&self) -> String {
+                "memory".to_owned()
+            }
+        }
+
         impl Store for Lacking {
             fn take(&self, take: &Ask) -> StoreFuture<Decision> {
                 self.0.take(take)
             }
 
-            fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-                self.0.refund(take, receipt)
-            }
-
-            fn reset(&self, take: &Ask) -> StoreFuture<bool> {
-                self.0.reset(take)
+            fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+                match change {
+                    Change::GiveBack(_) | Change::Forget => self.0.change(ask, change),
+                    _ => Without.change(ask, change),
+                }
             }
 
             fn name(&self) -> String {
@@ -253,24 +268,14 @@ impl Store for Stub {
         (self.take)(&*self.inner, take)
     }
 
-    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        (self.refund)(&*self.inner, take, receipt)
-    }
-
-    fn hold(&self, take: &Ask, time: Duration) -> StoreFuture<Duration> {
-        self.inner.hold(take, time)
-    }
-
-    fn owe(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        (self.owe)(&*self.inner, take, receipt)
-    }
-
-    fn renew(&self, take: &Ask, holder: &Receipt) -> StoreFuture<()> {
-        (self.renew)(&*self.inner, take, holder)
-    }
-
-    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
-        (self.reset)(&*self.inner, take)
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        match change {
+            Change::GiveBack(receipt) => (self.refund)(&*self.inner, ask, receipt),
+            Change::Owe(receipt) => (self.owe)(&*self.inner, ask, receipt),
+            Change::Renew(holder) => mapped((self.renew)(&*self.inner, ask, holder), |()| 1),
+            Change::Forget => mapped((self.reset)(&*self.inner, ask), u64::from),
+            _ => self.inner.change(ask, change),
+        }
     }
 
     fn name(&self) -> String {
@@ -288,6 +293,16 @@ impl Store for Stub {
 
     fn fleet(&self) -> Option<Arc<dyn Fleet>> {
         self.fleet.clone()
+    }
+}
+
+fn mapped<T: Send + 'static>(
+    mut answer: StoreFuture<T>,
+    number: impl FnOnce(T) -> u64 + Send + 'static,
+) -> StoreFuture<u64> {
+    match answer.poll_now() {
+        Some(answer) => StoreFuture::ready(answer.map(number)),
+        None => StoreFuture::boxed(async move { answer.await.map(number) }),
     }
 }
 

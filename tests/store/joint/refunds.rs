@@ -10,7 +10,7 @@ fn rule(path: &str) -> Arc<Rule> {
     Arc::new(Rule::clone(&rule).with_cost(400))
 }
 
-async fn stores(server: &Redis) -> [Arc<dyn Store>; 3] {
+pub(super) async fn stores(server: &Redis) -> [Arc<dyn Store>; 3] {
     let redis = store_on(server).await;
     [
         Arc::new(MemoryStore::new()),

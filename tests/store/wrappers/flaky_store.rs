@@ -1,6 +1,6 @@
 //! A store that fails in every way that a store may, and counts what it is asked.
 
-use tidegate::store::Ask;
+use tidegate::store::{Ask, Change};
 use tokio::sync::Semaphore;
 
 use crate::prelude::*;
@@ -171,19 +171,11 @@ impl Store for FlakyStore {
         }
     }
 
-    fn refund(&self, take: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        let (question, take, receipt) = (self.question(false), take.clone(), receipt.clone());
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let (question, ask, change) = (self.question(false), ask.clone(), change.clone());
         StoreFuture::boxed(async move {
             question.comes_through().await?;
-            question.flaky.0.memory.refund(&take, &receipt).await
-        })
-    }
-
-    fn reset(&self, take: &Ask) -> StoreFuture<bool> {
-        let (question, take) = (self.question(false), take.clone());
-        StoreFuture::boxed(async move {
-            question.comes_through().await?;
-            question.flaky.0.memory.reset(&take).await
+            question.flaky.0.memory.change(&ask, &change).await
         })
     }
 
