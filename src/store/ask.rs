@@ -21,7 +21,7 @@ use crate::quota::Quota;
 /// use tidegate::store::Ask;
 /// use tidegate::{Key, Quota, Rule, Take};
 ///
-/// let rule = Arc::new(crate::Rule::new("export", [Quota::per_hour(10)])?);
+/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
 /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
 /// let ask: &Ask = &take;
 /// assert_eq!((ask.cost(), ask.name("")), (4, "export:alice".to_owned()));
@@ -62,7 +62,7 @@ pub struct Ask {
 /// use tidegate::store::CountAsk;
 /// use tidegate::{Key, Quota, Rule, Take};
 ///
-/// let rule = Arc::new(crate::Rule::new("export", [Quota::per_hour(10)])?);
+/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
 /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
 /// let count: &CountAsk = &take.counts()[0];
 /// assert_eq!((count.name(""), count.cost()), ("export:alice".to_owned(), 4));
@@ -217,7 +217,7 @@ impl Ask {
     /// use std::sync::Arc;
     /// use tidegate::{Key, Quota, Rule, Take};
     ///
-    /// let rule = Arc::new(crate::Rule::new("export", [Quota::per_hour(10)])?);
+    /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
     /// let look = Take::new(rule, Key::from("alice")).looking();
     /// assert_eq!((look.only_looks(), look.cost()), (true, 0));
     /// # Ok::<(), tidegate::rule::RuleError>(())
@@ -363,11 +363,13 @@ impl Ask {
         self.first().map_or(&[], CountAsk::quotas)
     }
 
-    /// The name under which a store keeps the count of the rule and key: the prefix, the rule's
+    /// The name under which a store keeps its count, if there is one: the prefix, the rule's
     /// [id](crate::Rule::id), and the key's parts, joined by `:`. `default_prefix` is for rules that
     /// have no [prefix](crate::Rule::prefix) of their own.
     ///
-    /// Neither ids nor parts of keys hold a bare `:`, so two different counts never share a name.
+    /// Neither ids nor parts of keys hold a bare `:`, so two different counts never share a name. Of
+    /// several counts this is the name of the first one: each has a [name](CountAsk::name). Of none
+    /// it is empty.
     ///
     /// ```
     /// use tidegate::{Algorithm, Key, Quota, Rule, Take};
