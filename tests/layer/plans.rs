@@ -109,6 +109,25 @@ async fn checks_and_peeks_name_a_plan() {
     assert_eq!(left("pro").await, 5);
 }
 
+/// A plan from code may count what its rule does not: a reset knows of it.
+#[tokio::test]
+async fn a_reset_forgets_what_only_a_plan_from_code_counts() {
+    let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_hour(100));
+    let all = Subject::new("all", Everyone).limit(Quota::per_hour(100));
+    let limits = Limits::new([Rule::joint("api", [user, all]).expect("valid")]);
+    let few = Policy::new("few", Quota::per_hour(2)).with_cost(1);
+    let plan = Plan::of([few.of_subject("user")]).expect("valid");
+    let keys = [("user", Key::from("alice")), ("all", Key::default())];
+    let admitted = async || {
+        let call = limits.check("api", keys.clone()).plan_value(plan.clone());
+        call.await.is_ok()
+    };
+    assert!(admitted().await && admitted().await && !admitted().await);
+    let reset = limits.reset("api", keys.clone()).await;
+    assert!(reset.expect("memory answers"));
+    assert!(admitted().await);
+}
+
 #[tokio::test]
 async fn a_panic_is_a_500_for_this_request_alone() {
     let limits = of_toml(FILE);
