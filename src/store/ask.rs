@@ -175,8 +175,9 @@ impl Ask {
         }
     }
 
-    /// The path of the rule, for the log.
-    pub(crate) fn path(&self) -> &str {
+    /// The path of the rule, for the log of a store.
+    #[must_use]
+    pub fn path(&self) -> &str {
         &self.of.path
     }
 
