@@ -185,6 +185,12 @@ impl Take {
         self.asking(Ask::repeat)
     }
 
+    /// What asks about [one of its counts](Ask::only) alone.
+    #[must_use]
+    pub fn only(&self, count: usize) -> Ask {
+        self.ask.only(count)
+    }
+
     fn asking(self, change: impl FnOnce(Ask) -> Ask) -> Self {
         let ask = change(self.ask);
         Self { ask, ..self }
