@@ -110,8 +110,8 @@ impl Drop for ChangeGuard {
     }
 }
 
-/// The refunds and resets of counts that several takes may have in common, by the hashes of their names. Counts that
-/// share a place void more denials than they have to.
+/// The refunds and resets of counts that several takes may have in common, by the hashes of their
+/// names. Counts that share a place void more denials than they have to.
 ///
 /// Each element holds, in its lower half, how many of them wait for their answer, and in the upper
 /// half how many have begun and how many have ended.
@@ -139,14 +139,14 @@ impl CountChanges {
         }
     }
 
-    /// A number that differs after each change of one of the counts of a take over several.
+    /// A number that differs after each change of one of the counts of a joint take.
     fn of(&self, ask: &Ask) -> u64 {
         let add =
             |sum: u64, count: &CountAsk| sum.wrapping_add(self.at(count).load(Ordering::SeqCst));
-        match ask.counts() {
+        match ask.is_joint() {
+            true => ask.counts().iter().fold(0, add),
             // Its set knows of the changes of its count.
-            [_] => 0,
-            counts => counts.iter().fold(0, add),
+            false => 0,
         }
     }
 
