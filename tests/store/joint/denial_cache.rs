@@ -92,6 +92,26 @@ async fn what_frees_one_count_voids_all_tuples_with_it() {
     }
 }
 
+#[tokio::test]
+async fn what_frees_a_count_voids_the_denials_of_takes_of_it_alone() {
+    let server = Redis::start();
+    for store in cached(&server).await {
+        let rule = rule();
+        let charged = whole(&rule, "alice", "a");
+        let receipt = ask(&*store, &charged).await.receipt().expect("a charge");
+        for (user, address) in [("bob", "b"), ("carol", "c")] {
+            let other = whole(&rule, user, address);
+            assert!(ask(&*store, &other).await.is_allowed());
+        }
+        // Of this request, the rule's other subjects are not counted.
+        let everyone = super::take(&rule, &[("everyone", "")]);
+        denied_and_cached(&*store, &everyone).await;
+        let given = store.refund(&charged, &receipt).await;
+        assert_eq!(given.expect("an answer"), 1);
+        assert!(ask(&*store, &everyone).await.is_allowed());
+    }
+}
+
 /// What shares no count with a change stays, unless it shares a place by chance.
 #[tokio::test]
 async fn other_tuples_stay_cached() {
