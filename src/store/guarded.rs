@@ -67,7 +67,7 @@ impl<S: Store> Guarded<S> {
                 let here = fallback.store.change(ask, change).poll_now();
                 let changed = self.change_inside(ask, change);
                 match (change, here) {
-                    (Change::Forget, Some(Ok(here))) => changed.map(move |found| found + here),
+                    (Change::Forget, Some(Ok(here))) => changed.map(move |found| found.max(here)),
                     _ => changed,
                 }
             }
