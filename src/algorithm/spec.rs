@@ -23,7 +23,7 @@ pub(crate) struct Spec {
     shared: OnceLock<(Share, Arc<Self>)>,
 }
 
-/// What is counted.
+/// Says whether it counts units in windows or permits.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Windows(Windows),
@@ -43,7 +43,7 @@ pub(crate) struct Windows {
 /// The requests in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Permits {
-    pub(crate) max: u64,
+    /// How many there are at a time.
     pub(crate) quotas: [Quota; 1],
     /// Nothing is denied: of a shadow rule.
     pub(crate) is_unlimited: bool,
@@ -117,10 +117,7 @@ impl Spec {
     fn make_share(&self, share: Share, cost: u64) -> Self {
         let kind = match &self.kind {
             Kind::Windows(windows) => Kind::Windows(windows.of_share(share, cost)),
-            Kind::Permits(permits) => Kind::Permits(Permits {
-                max: share.of(permits.max).max(permits.max.min(1)),
-                ..*permits
-            }),
+            Kind::Permits(permits) => Kind::Permits(permits.of_share(share)),
         };
         Self::new(kind, self.may_be_held, self.usual_cost)
     }
@@ -198,6 +195,19 @@ impl Windows {
 }
 
 impl Permits {
+    /// How many there are at a time.
+    pub(crate) const fn max(&self) -> u64 {
+        self.quotas[0].max()
+    }
+
+    /// A share of it, which has at least one permit where there is any.
+    fn of_share(&self, share: Share) -> Self {
+        let [quota] = &self.quotas;
+        let max = share.of(quota.max()).max(quota.max().min(1));
+        let quotas = [Quota::of_micros(max, quota.window_micros())];
+        Self { quotas, ..*self }
+    }
+
     /// The decision about a take of one permit, when so many are held: with a holder, that among
     /// them. Where there is no limit, that may be more than the max.
     pub(crate) fn decision(
@@ -207,7 +217,7 @@ impl Permits {
         held: u64,
         holder: Option<Receipt>,
     ) -> Decision {
-        let max = self.max;
+        let max = self.max();
         let verdict = if only_looks || holder.is_some() {
             Verdict::Allowed
         } else if max == 0 {

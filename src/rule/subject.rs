@@ -340,7 +340,6 @@ impl RuleSettings {
 
     fn spec_of_permits(&self, max: &Quota, is_shadow: bool) -> Spec {
         let permits = Permits {
-            max: max.max(),
             quotas: [*max],
             is_unlimited: is_shadow,
             lease: self.permits.lease,

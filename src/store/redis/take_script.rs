@@ -155,7 +155,7 @@ fn encode(spec: &Spec) -> Box<[u8]> {
             let max = if permits.is_unlimited {
                 MAX_NUMBER
             } else {
-                permits.max
+                permits.max()
             };
             let mut bytes = vec![0];
             write(&[lease, holder::process(), max], &mut bytes);
