@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
-use super::question::{CountKey, CountQuestion, What};
+use super::question::{CountKey, CountOperation, CountQuestion};
 use super::refund_call::RefundCall;
 use super::take_call::{CallKind, TakeCall};
 use crate::connection::{
@@ -45,7 +45,7 @@ fn calls_of(questions: Questions, clock: &ServerClock) -> SmallVec<[CountCall; 1
     let is_lone = questions.len() == 1;
     for question in questions {
         match CountQuestion::of(&question).map(|asked| &asked.what) {
-            Some(what) if is_lone && !matches!(what, What::Own(_)) => {
+            Some(what) if is_lone && !matches!(what, CountOperation::Own(_)) => {
                 let mut call = CountCall::new(CallKind::of(&question));
                 call.push(0, question, clock);
                 grouping.calls.push(call);
@@ -91,7 +91,7 @@ impl Grouping<'_> {
         let known: SmallVec<[_; 8]> = known.collect();
         let last = known.iter().flatten().max().copied();
         let (call, key) = match &asked.what {
-            What::Own(_) => {
+            CountOperation::Own(_) => {
                 self.calls.push(CountCall::own(question));
                 (self.calls.len() - 1, 0)
             }
@@ -183,7 +183,7 @@ impl CountCall {
     fn own(question: Question) -> Self {
         fn call(question: &Question) -> Option<&CallQuestion> {
             match &CountQuestion::of(question)?.what {
-                What::Own(call) => Some(call),
+                CountOperation::Own(call) => Some(call),
                 _ => None,
             }
         }

@@ -30,7 +30,7 @@ use redis::Value;
 
 use self::calls::flight;
 use self::permits::AskedPermits;
-use self::question::{CountKey, CountQuestion, KeyPrefix, What, of_given_back, of_hold};
+use self::question::{CountKey, CountOperation, CountQuestion, KeyPrefix, of_given_back, of_hold};
 use self::scripts::{HOLD, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
@@ -273,7 +273,12 @@ impl RedisStore {
         }
     }
 
-    fn ask<T: Send + 'static>(&self, ask: &Ask, what: What, driver: Driver) -> ReplyFuture<T> {
+    fn ask<T: Send + 'static>(
+        &self,
+        ask: &Ask,
+        what: CountOperation,
+        driver: Driver,
+    ) -> ReplyFuture<T> {
         let counts = ask.counts().iter().map(|count| self.key_of(count));
         let question = CountQuestion {
             counts: counts.collect(),
@@ -286,14 +291,14 @@ impl RedisStore {
     }
 
     /// Asks for a change of a take's only count.
-    fn ask_change(&self, ask: &Ask, what: What) -> StoreFuture<u64> {
+    fn ask_change(&self, ask: &Ask, what: CountOperation) -> StoreFuture<u64> {
         StoreFuture::redis(self.ask(ask, what, Driver::Dispatcher))
     }
 
     fn give_back(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         if !ask.is_joint() {
             let (receipt, max) = (receipt.clone(), ask.cost().min(receipt.units()));
-            return self.ask_change(ask, What::Refund { receipt, max });
+            return self.ask_change(ask, CountOperation::Refund { receipt, max });
         }
         let asked = ask.parts(receipt).enumerate().map(|(at, (count, part))| {
             // A permit goes back when its request has ended.
@@ -312,7 +317,7 @@ impl RedisStore {
     /// It is asked once: without an answer nobody knows whether it was charged.
     fn owe(&self, ask: &Ask) -> StoreFuture<u64> {
         let owed = ask.counts_owed().map(|(at, _)| ask.only(at));
-        let asked = owed.map(|count| self.ask_change(&count, What::Owe));
+        let asked = owed.map(|count| self.ask_change(&count, CountOperation::Owe));
         merged(asked.collect(), |charged| {
             charged.into_iter().min().unwrap_or(0)
         })
@@ -325,7 +330,11 @@ impl RedisStore {
         };
         let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let holder = holder.clone();
-        let reply = self.ask(ask, What::Renew { holder, lease }, Driver::Dispatcher);
+        let reply = self.ask(
+            ask,
+            CountOperation::Renew { holder, lease },
+            Driver::Dispatcher,
+        );
         let name = self.name();
         StoreFuture::boxed(async move {
             let renewed = reply.await?;
@@ -342,7 +351,9 @@ impl RedisStore {
             let counts = ask.counts().iter().enumerate();
             let counts = counts.filter(|(_, count)| !count.spec().is_permits());
             let asked = counts.map(|(at, _)| self.forget(&ask.only(at)));
-            return merged(asked.collect(), |found| found.into_iter().sum());
+            return merged(asked.collect(), |found| {
+                found.into_iter().max().unwrap_or(0)
+            });
         }
         let Some(name) = ask.first().map(|count| self.text_of(count)) else {
             return StoreFuture::ready(Ok(0));
@@ -352,7 +363,7 @@ impl RedisStore {
             command.arg(self.now());
         });
         let connection = self.connection.clone();
-        let reply = self.ask(ask, What::Own(call), Driver::Dispatcher);
+        let reply = self.ask(ask, CountOperation::Own(call), Driver::Dispatcher);
         StoreFuture::boxed(async move {
             match reply.await? {
                 Value::Int(found @ 0..) => Ok(found.unsigned_abs()),
@@ -370,7 +381,7 @@ impl RedisStore {
             command.arg(time).arg(self.now());
         });
         let connection = self.connection.clone();
-        let reply = self.ask(ask, What::Own(call), Driver::Dispatcher);
+        let reply = self.ask(ask, CountOperation::Own(call), Driver::Dispatcher);
         StoreFuture::boxed(async move {
             let reply: Value = reply.await?;
             let micros = match &reply {
@@ -402,7 +413,7 @@ impl Store for RedisStore {
         let holds = |count: &CountAsk| count.spec().is_permits() && count.cost() > 0;
         let holder = ask.counts().iter().any(holds).then(holder::next);
         let whole = ask.is_joint().then(|| Arc::new(ask.clone()));
-        let what = What::Take {
+        let what = CountOperation::Take {
             whole,
             holder: holder.clone(),
         };

@@ -16,11 +16,11 @@ pub(super) struct CountQuestion {
     ///
     /// Questions with different clocks are never in one call, since a call has one clock.
     pub(super) now: Option<u64>,
-    pub(super) what: What,
+    pub(super) what: CountOperation,
 }
 
 /// What is asked of a count.
-pub(super) enum What {
+pub(super) enum CountOperation {
     /// May each count be charged its cost? The reply is a [`Decision`](crate::decision::Decision).
     Take {
         /// What makes one decision of those about each count; `None` where there is one.
@@ -58,13 +58,13 @@ impl CountQuestion {
 
     /// Whether it charges units owed.
     pub(super) const fn owes(&self) -> bool {
-        matches!(self.what, What::Owe)
+        matches!(self.what, CountOperation::Owe)
     }
 
     /// The decision about the take, of those about each count.
     pub(super) fn decision(&self, decisions: SmallVec<[Decision; 1]>) -> Decision {
         match &self.what {
-            What::Take {
+            CountOperation::Take {
                 whole: Some(ask), ..
             } => ask.decision_of(decisions.into_vec()),
             _ => decisions.into_iter().next().expect("one about the count"),
@@ -79,7 +79,7 @@ impl CountQuestion {
     /// What the take holds permits by.
     pub(super) const fn holder(&self) -> Option<&Receipt> {
         match &self.what {
-            What::Take { holder, .. } => holder.as_ref(),
+            CountOperation::Take { holder, .. } => holder.as_ref(),
             _ => None,
         }
     }
@@ -87,8 +87,8 @@ impl CountQuestion {
     /// The receipt of a refund, and the most that it gives back; or the holder of a permit.
     pub(super) fn refund(&self) -> (&Receipt, u64) {
         match &self.what {
-            What::Refund { receipt, max } => (receipt, *max),
-            What::Renew { holder, .. } => (holder, 1),
+            CountOperation::Refund { receipt, max } => (receipt, *max),
+            CountOperation::Renew { holder, .. } => (holder, 1),
             _ => unreachable!("a call of refunds holds no other question"),
         }
     }

@@ -1,7 +1,7 @@
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{CountKey, CountQuestion, What, of_given_back};
+use super::question::{CountKey, CountOperation, CountQuestion, of_given_back};
 use super::take_call::{CallKind, NO_DEADLINE};
 use crate::algorithm::Algorithm;
 use crate::connection::{CallId, Carrier, Question, SendOptions, ServerClock};
@@ -96,7 +96,7 @@ impl RefundCall {
                 let asked = CountQuestion::in_call(question);
                 let (receipt, max) = asked.refund();
                 let [third, fourth] = match asked.what {
-                    What::Renew { lease, .. } => [lease, self.deadline(question, clock)],
+                    CountOperation::Renew { lease, .. } => [lease, self.deadline(question, clock)],
                     _ => [receipt.units(), max],
                 };
                 write(

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{CountKey, CountQuestion, What, of_hold};
+use super::question::{CountKey, CountOperation, CountQuestion, of_hold};
 use super::scripts::{
     REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW, RELEASE_PERMITS,
     RENEW_PERMITS, TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW,
@@ -120,10 +120,12 @@ impl CallKind {
         let count = asked.first();
         let is_of_permits = count.spec.is_permits();
         let what = match what {
-            What::Refund { .. } if is_of_permits => CallWhat::Releases,
-            What::Refund { .. } => CallWhat::Refunds,
-            What::Renew { .. } => CallWhat::Renewals,
-            What::Take { .. } | What::Owe | What::Own(_) => CallWhat::Takes,
+            CountOperation::Refund { .. } if is_of_permits => CallWhat::Releases,
+            CountOperation::Refund { .. } => CallWhat::Refunds,
+            CountOperation::Renew { .. } => CallWhat::Renewals,
+            CountOperation::Take { .. } | CountOperation::Owe | CountOperation::Own(_) => {
+                CallWhat::Takes
+            }
         };
         let windows = count.spec.windows();
         let algorithm = windows.map_or_else(Algorithm::default, Windows::algorithm);
