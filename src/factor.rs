@@ -35,7 +35,7 @@ impl Factor {
         f64::from(self.0) / 100.0
     }
 
-    /// So many units raised: rounded down, and at least one where there was one.
+    /// Raises so many units; rounds down, but to no less than one where there was one.
     pub(crate) fn of(self, units: u64) -> u64 {
         let raised = u128::from(units) * u128::from(self.0) / 100;
         let raised = raised.min(Quota::MAX_UNITS.into()) as u64;

@@ -186,6 +186,10 @@ impl Take {
     }
 
     /// What asks about [one of its counts](Ask::only) alone.
+    ///
+    /// # Panics
+    ///
+    /// If there is no count at this place.
     #[must_use]
     pub fn only(&self, count: usize) -> Ask {
         self.ask.only(count)

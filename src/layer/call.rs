@@ -100,8 +100,8 @@ impl Call {
         self
     }
 
-    /// Asks for so many units; [0 as well](crate::Take::with_cost). Default: the rule's cost, which is 1 by
-    /// default.
+    /// Asks for so many units; [0 as well](crate::Take::with_cost). Default: the rule's cost, which
+    /// is 1 by default.
     pub fn cost(mut self, units: u64) -> Self {
         self.cost = Some(units);
         self

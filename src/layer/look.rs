@@ -35,7 +35,7 @@ pub struct RuleUsage {
     /// The rule with the quotas of the request: those of its plan, multiplied while an operator
     /// raises its key.
     pub rule: Arc<Rule>,
-    /// What is left, also for a client that the rule does not limit.
+    /// Returns what is left, also for a client that the rule does not limit.
     pub decision: Decision,
     /// Whether the rule limits the client: it is neither exempt nor let through by an operator.
     pub is_limited: bool,
@@ -91,7 +91,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// What is left. An error is what a layer does where the store gives no decision.
+    /// Returns what is left. An error says what a layer does where the store gives no decision.
     pub(crate) async fn left(self) -> Result<RuleUsage, (Arc<Gate>, Action)> {
         let is_limited = self.answer.is_some();
         let answer = match self.answer {
@@ -115,7 +115,7 @@ impl Look {
     }
 }
 
-/// What is left for a client that the rule does not limit: all.
+/// A client that the rule does not limit has all of it left.
 fn untouched(rule: &Rule) -> Decision {
     let algorithm = rule.algorithm().algorithm();
     let quotas = rule.quotas().iter();

@@ -18,7 +18,7 @@ use crate::metrics::{DecisionOutcome, RuleSnapshot};
 use crate::store::{Fleet, OperatorKind, Store};
 use crate::sync::lock;
 
-/// What is known of this process and of the others, for pages. Clones of [`Limits`] share it.
+/// Tells pages what is known of this process and of the others. Clones of [`Limits`] share it.
 #[derive(Debug, Default)]
 pub(crate) struct Reports(Mutex<ReportState>);
 
@@ -125,7 +125,7 @@ impl Limits {
         let counted = self.counted();
         let mut state = self.reports.state();
         self.paths.limited.set_now(state.second.tick);
-        // What was counted before is not of a last second.
+        // The last second shows nothing that was counted before this.
         state.second.before = sums(&counted);
     }
 
@@ -236,7 +236,7 @@ impl Limits {
             let known = rows.entry((&row.path, &row.key));
             known
                 .and_modify(|known| {
-                    // Of several processes, that of the one which denies it most now.
+                    // The plan is taken from the process that denies this key most now.
                     if row.recent > known.recent {
                         known.plan.clone_from(&row.plan);
                     }

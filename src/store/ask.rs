@@ -181,7 +181,11 @@ impl Ask {
         &self.of.path
     }
 
-    /// This take of one of its counts alone.
+    /// The same about one of its [counts](Self::counts) alone, the one at this place.
+    ///
+    /// # Panics
+    ///
+    /// If there is no count at this place.
     #[must_use]
     pub fn only(&self, count: usize) -> Self {
         let mut ask = self.clone();
@@ -192,7 +196,7 @@ impl Ask {
         ask
     }
 
-    /// This take at another cost, in units. At a cost of 0 a request still is a request: it fits
+    /// The same at another cost, in units. At a cost of 0 a request still is a request: it fits
     /// unless more than a quota's max is used, quotas with a
     /// [cost of their own](crate::rule::Policy::with_cost) and
     /// [permits](crate::Rule::with_max_concurrent) charge it in full, and it can be settled. A quota
@@ -210,7 +214,7 @@ impl Ask {
         self
     }
 
-    /// This take, which only looks: it has no cost, also in counts with a cost of their own and of
+    /// The same, which only looks: it has no cost, also in counts with a cost of their own and of
     /// permits, so that a store charges nothing. [`Store::peek`](crate::Store::peek) asks with it,
     /// and allows it whatever the store says.
     ///
@@ -266,8 +270,7 @@ impl Ask {
         self.counts.first()
     }
 
-    /// Each count with its part of the receipt; but for a permit, which goes back when its request
-    /// has ended, none.
+    /// Each count with its part of the receipt.
     pub(crate) fn parts<'a>(
         &'a self,
         receipt: &'a Receipt,
@@ -328,7 +331,7 @@ impl Ask {
         self.is_joint
     }
 
-    /// This take, asked again by a caller that was denied and has waited.
+    /// The same, asked again by a caller that was denied and has waited.
     ///
     /// Stores may answer repeats about one key together, and a [bound](crate::Resilient::in_flight)
     /// does not count them.
@@ -434,17 +437,9 @@ impl Ask {
 
     /// A first question about the same counts at this cost, which no caller waits for.
     pub(crate) fn first_question(&self, cost: u64) -> Self {
-        let ask = Self {
-            only_looks: false,
-            is_reduced: false,
-            is_repeat: false,
-            is_patient: false,
-            is_unawaited: false,
-            deadline: None,
-            failure: None,
-            ..self.clone()
-        };
-        ask.with_cost(cost)
+        let (of, counts) = (Arc::clone(&self.of), self.counts.clone());
+        let (in_shadow, falls_back) = (self.in_shadow, self.falls_back);
+        Self::of(of, self.is_joint, counts, cost, in_shadow, falls_back).with_cost(cost)
     }
 
     /// This take for a refund of so many units, for which nobody waits.

@@ -27,8 +27,8 @@ use crate::error::{StoreError, StoreErrorKind};
 /// - A denial is a [`Decision`], not an error. A denied take charges nothing and
 ///   extends no expiry.
 /// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those of
-///   the [take](crate::store::Ask::quotas): when a rule changes, or two rules share a path, a charge counts for
-///   as long as the window under which it was charged.
+///   the [take](crate::store::Ask::quotas): when a rule changes, or two rules share a path, a charge
+///   counts for as long as the window under which it was charged.
 /// - A take is charged in the windows of its quotas, and in no others. Quotas of one window share
 ///   its count, whatever their max: so a plan goes on with what was charged under another one.
 /// - Every key expires once all its quotas are replenished.
@@ -69,7 +69,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn take(&self, ask: &Ask) -> StoreFuture<Decision>;
 
     /// The state of this rule and key: the decision on the same take which
-    /// [only looks](crate::Take::looking). It charges nothing, and is allowed whatever the store says.
+    /// [only looks](crate::Take::looking). It charges nothing, and is allowed whatever the store
+    /// says.
     ///
     /// # Errors
     ///
@@ -81,6 +82,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Changes the counts that this asks about, and returns a number: what, says the
     /// [change](Change). A store that does not know a change answers
     /// [`Configuration`](StoreErrorKind::Configuration), which is the default.
+    ///
+    /// [`refund`](Self::refund), [`owe`](Self::owe), [`hold`](Self::hold), [`renew`](Self::renew)
+    /// and [`reset`](Self::reset) are short for it. Implement this method, and leave those: a store
+    /// around another one calls this one alone.
     ///
     /// # Errors
     ///
