@@ -1,5 +1,7 @@
 //! A share of each quota while the store is gone.
 
+use tidegate::store::{Ask, Change};
+
 use super::*;
 
 /// A fallback whose own time stands still.
@@ -236,4 +238,32 @@ async fn its_memory_is_bounded() {
         let answer = (&store as &dyn Store).take(&take).await;
         assert_eq!(answer.err().map(|error| error.kind()), expected, "{name}");
     }
+}
+
+/// A store that is of no use for takes, and answers each change with the largest number.
+#[derive(Debug)]
+struct AnswersLarge;
+
+impl Store for AnswersLarge {
+    fn take(&self, _: &Ask) -> StoreFuture<Decision> {
+        let error = StoreError::new(Kind::Unavailable, "it takes nothing");
+        StoreFuture::ready(Err(error))
+    }
+
+    fn change(&self, _: &Ask, _: &Change) -> StoreFuture<u64> {
+        StoreFuture::ready(Ok(u64::MAX))
+    }
+
+    fn name(&self) -> String {
+        "large".to_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_reset_takes_any_number_from_the_store_inside() {
+    let store = Resilient::bare(AnswersLarge).fallback(Share::of_processes(1));
+    let take = take_from(3, 60 * SECOND);
+    assert_eq!(allowed(&store, &take, 5).await, 3, "counted here");
+    assert!(store.reset(&take).await.expect("an answer"));
+    assert_eq!(allowed(&store, &take, 5).await, 3);
 }
