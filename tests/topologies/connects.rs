@@ -339,6 +339,33 @@ async fn a_server_that_does_not_know_how_to_load_scripts() {
 }
 
 /// A store over the connection of a handle has the name of its address.
+/// Valkey 9.1 has Lua in a module, which can be missing. On another server the commands are.
+#[tokio::test]
+async fn a_server_without_scripts() {
+    let is_module = |server: &Process| {
+        let info: String = server.run("INFO scriptingengines");
+        info.contains("module=lua")
+    };
+    let server = Process::start(&["--save", ""]);
+    let server = match is_module(&server) {
+        true => {
+            let server = Process::start(&["--save", "", "--enable-module-command", "yes"]);
+            server.run::<()>("MODULE UNLOAD lua");
+            server
+        }
+        false => {
+            let commands = ["EVAL", "EVALSHA", "SCRIPT"];
+            let renamed = commands.map(|name| ["--rename-command", name, ""]);
+            Process::start(&[&["--save", ""], renamed.as_flattened()].concat())
+        }
+    };
+    let store = RedisStore::connect_lazy(server.url()).expect("a valid address");
+    let error = store.timeout(PATIENT).take(&take("p", 3)).await;
+    let error = error.expect_err("it cannot decide");
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("valkey-lua"), "{error}");
+}
+
 #[tokio::test]
 async fn a_store_of_a_handle() {
     let server = Process::start(&["--save", ""]);
