@@ -70,6 +70,27 @@ async fn a_cluster_with_a_password() {
     }
 }
 
+/// An address names some of the nodes; what cannot be reached may be another one.
+#[tokio::test]
+async fn errors_name_the_node_that_is_away() {
+    let mut cluster = Cluster::start(&Plan::default());
+    let seed = format!("redis-cluster://{}", cluster.nodes[0].address());
+    let store = store(&seed).await.timeout(SECOND);
+    let name = cluster.key_at(1, "CurrentLimiter:p");
+    let name = name.trim_start_matches("CurrentLimiter:");
+    assert_eq!(allowed(&store, &take(name, 3), 1).await, 1);
+    let away = cluster.nodes[1].address();
+    cluster.nodes[1].kill();
+    eventually("it names the node", async || {
+        let error = store.take(&take(name, 3)).await.expect_err("it is away");
+        error.to_string().contains(&away)
+    })
+    .await;
+    let error = store.ready(millis(500)).await.expect_err("it is away");
+    assert!(error.to_string().contains(&away), "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+}
+
 #[tokio::test]
 async fn a_single_server_is_no_cluster() {
     let server = Process::start(&["--save", ""]);

@@ -271,8 +271,14 @@ impl RedisAddress {
         self
     }
 
-    /// Trusts only this certificate authority, in PEM form, for all connections with TLS. Default:
-    /// the authorities that the system trusts.
+    /// Trusts only these certificate authorities, one or more in PEM form, for all connections with
+    /// TLS. Default: the authorities that the system trusts.
+    ///
+    /// This is the answer to a self-signed certificate, since no setting switches checks off. Give
+    /// the certificate that signed the server's. A certificate that signed itself does if it names
+    /// the host and says that it is no authority; `openssl req -x509` needs
+    /// `-addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:limits.example`, and
+    /// else the error is `CaUsedAsEndEntity`.
     ///
     /// # Errors
     ///
