@@ -27,7 +27,7 @@ impl CountName {
 
     /// A hash of the id and the key: prefixes hardly ever tell two names apart.
     pub(crate) fn hash(&self) -> u64 {
-        self.rule.computed().id_hash.rotate_left(32) ^ self.key_hash
+        self.rule.resolved().common.id_hash.rotate_left(32) ^ self.key_hash
     }
 }
 

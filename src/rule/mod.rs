@@ -24,7 +24,6 @@
 // Without a file, nothing tells where rules come from.
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
-mod computed;
 mod count_name;
 mod exemptions;
 mod max_concurrent;
@@ -34,9 +33,11 @@ mod plans;
 mod policy;
 mod quotas;
 mod raise;
+mod resolved;
 pub(crate) mod rule;
 mod rule_error;
 pub(crate) mod rules;
+mod settings;
 mod shared_rules;
 mod subject;
 
