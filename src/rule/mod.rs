@@ -24,7 +24,6 @@
 // Without a file, nothing tells where rules come from.
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
-mod count_name;
 mod exemptions;
 mod max_concurrent;
 mod outcomes;
@@ -43,7 +42,6 @@ mod subject;
 
 pub use crate::algorithm::share::Share;
 pub use crate::factor::Factor;
-pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
 pub(crate) use exemptions::FileSwitches;

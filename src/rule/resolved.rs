@@ -10,7 +10,7 @@ use crate::algorithm::spec::{Kind, Permits, Spec, Windows};
 use crate::counts::{RuleCount, RuleCounts};
 use crate::decision::QuotaState;
 use crate::factor::Factor;
-use crate::key::{escaped, hash};
+use crate::key::escaped;
 use crate::name::Names;
 use crate::quota::Quota;
 
@@ -43,7 +43,6 @@ pub(super) struct Resolved {
 pub(super) struct Common {
     /// The path, the algorithm and the shadow, as the names of a store's keys contain them.
     pub(super) id: Box<str>,
-    pub(super) id_hash: u64,
     /// Whether the rule or its file says so.
     pub(super) is_shadow: bool,
     /// Those of the rule and of its file, if there are any.
@@ -60,7 +59,6 @@ impl Common {
         let is_shadow = settings.is_shadow || file.is_some_and(|file| file.is_shadow);
         let id = id_of(&settings.path, settings.algorithm.algorithm(), is_shadow);
         Self {
-            id_hash: hash(&id),
             id,
             is_shadow,
             exemptions: Some(exemptions).filter(|it| !it.is_empty()),
