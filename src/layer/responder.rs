@@ -2,7 +2,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum_core::response::Response;
-use futures_util::FutureExt;
 use http::header::RETRY_AFTER;
 use http::request::Parts;
 use http::{HeaderValue, Request, StatusCode};
@@ -32,12 +31,7 @@ impl Gate {
     pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Action {
         match deciding {
             Deciding::Done(outcome) => self.act(outcome),
-            Deciding::Asked(asked, answer) => {
-                let gate = Arc::clone(self);
-                let decided = self.answered(asked, answer);
-                let acted = decided.map(move |deciding| gate.act_when_decided(deciding));
-                Action::Ask(Box::pin(acted))
-            }
+            Deciding::Asked(asked) => Action::Ask(Box::pin(asked)),
             Deciding::Waiting(waiting) => Action::WaitForTurn(waiting),
         }
     }
