@@ -10,7 +10,7 @@
 --
 -- Uses   what `bucket` gives
 
-local own_mark, leased_mark = GCRA_MARK, nil
+local own_mark, leased_mark, own_state, own_counter = GCRA_MARK, nil, GCRA_STATE, GCRA_COUNTER
 
 -- A quota that a counter in a state was charged under, and that is not the rule's.
 local function earlier_quota(max, window, burst)
@@ -53,11 +53,11 @@ local function read_counter(raw, from, stamp, rule_quota)
     paced_since = paced_for > 0 and math.max(stamp + 1 - paced_for, 0) or 0 }, behind
 end
 
-local function write_counter(counter, stamp)
+local function numbers_of(counter, stamp)
   local quota, needed_until = counter.quota, counter.needed_until
   if counter.paced_since > 0 then
     needed_until = stamp + quota.life + math.min(1 + stamp - counter.paced_since, TEN_YEARS)
   end
-  return pack(GCRA_COUNTER, quota.max, quota.window, quota.burst, needed_until,
-    counter.refundable_since, counter.start, counter.units)
+  return quota.max, quota.window, quota.burst, needed_until, counter.refundable_since,
+    counter.start, counter.units
 end

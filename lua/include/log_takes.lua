@@ -218,7 +218,7 @@ local function write(state, key)
   end
   local window = longest.window
   local sets_expiry = not newest or window ~= state.horizon or went_back
-    or floor(state.stamp / rule.slice) ~= floor(now / rule.slice)
+    or floor(state.stamp / rule.slice) ~= rule.this_slice
   note_more(state, window)
   local edge, merged = trim(state, window, longest.max)
   local entry = entry_text(state, now, window, largest)
