@@ -16,7 +16,7 @@
 --   ends_at(counter)                  when nothing of it counts any more
 --   write(state, key) -> error        nil if all went well
 --   held_units(state), or nil         what the reply says of several takes that were charged alike
--- A rule of another kind of state has its own load, fits, answers and write: see `permit_states`.
+-- A rule of another kind of state has its own load, fits, answers and write: see `permits`.
 --
 -- A function costs a call as much as a small command if it uses many locals from outside. So
 -- constants are text, and functions that few calls need are made by another one. A table costs by

@@ -1,6 +1,6 @@
 -- Takes that are charged to counters, for `core`. No two quotas of a rule have the same window.
 --
--- Besides what `counter_states` says, a state has
+-- Besides what `counters` says, a state has
 --   own          the counter of each of the rule's quotas
 --   sets_expiry  whether the key gets a new expiry
 -- and only where it is so

@@ -1,4 +1,4 @@
--- Counters of the fixed window, for `counter_states`. A window begins with the first take that is
+-- Counters of the fixed window, for `counters`. A window begins with the first take that is
 -- charged to it. Besides what all counters have, a counter says:
 --   start, units   when its window began, and the units charged since then
 -- In a state it is big-endian integers of 7 bytes: max, window, needed_until, refundable_since,

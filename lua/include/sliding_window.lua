@@ -1,4 +1,4 @@
--- Counters of the sliding window in sub-windows, for `counter_states`. Besides what all counters
+-- Counters of the sliding window in sub-windows, for `counters`. Besides what all counters
 -- have, a counter says:
 --   base            the running total of all costs before the oldest entry
 --   number, entries the entries, one for each sub-window with something in it, and how many

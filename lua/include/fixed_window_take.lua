@@ -1,4 +1,4 @@
--- What takes do with the counters of `fixed_windows`, for `counter_takes`.
+-- What takes do with the counters of `fixed_window`, for `counters_take`.
 
 local held_units
 

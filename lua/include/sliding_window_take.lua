@@ -1,4 +1,4 @@
--- What takes do with the counters of `sliding_windows`, for `counter_takes`.
+-- What takes do with the counters of `sliding_window`, for `counters_take`.
 
 local held_units
 

@@ -1,4 +1,4 @@
--- Counters of the generic cell rate algorithm, for `counter_states`. A counter is a bucket of
+-- Counters of the generic cell rate algorithm, for `counters`. A counter is a bucket of
 -- `burst` units, and drains by `pace_units` in every `pace_micros`. Besides what all counters have
 -- it says:
 --   start, units   when its busy time began, and the units poured in since then
@@ -8,7 +8,7 @@
 -- In a state it is big-endian integers of 7 bytes: max, window, burst, needed_until,
 -- refundable_since, start, units.
 --
--- Uses   what `bucket` gives
+-- Uses   what `pace` gives
 
 local own_mark, leased_mark, own_state, own_counter = GCRA_MARK, nil, GCRA_STATE, GCRA_COUNTER
 

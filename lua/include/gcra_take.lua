@@ -1,4 +1,4 @@
--- What takes do with the buckets of `gcra_buckets`, for `counter_takes`.
+-- What takes do with the buckets of `gcra`, for `counters_take`.
 
 -- A quota in a question.
 local function read_quota(from)

@@ -1,6 +1,6 @@
 -- Takes that are charged to a log, for `core`.
 --
--- Besides what `log_states` says, a state has
+-- Besides what `sliding_log` says, a state has
 --   rule
 --   own           of each quota: used, the units in its window; window; oldest and base:
 --                 the stamp of the oldest entry in it, and the total before
