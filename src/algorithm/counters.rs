@@ -177,7 +177,7 @@ impl<T: Counter> Counters<T> {
     }
 
     /// Drops what does not count any more. Returns since when new counters can tell takes apart.
-    fn make_ready(&mut self, now: u64, quotas: &[Quota]) -> u64 {
+    fn prepare(&mut self, now: u64, quotas: &[Quota]) -> u64 {
         if self.is_forgotten(now) {
             let refundable_since = self.restart_serial(now);
             self.kept.clear();
@@ -202,7 +202,7 @@ impl<T: Counter> Counters<T> {
 
     /// Charges the counters of these quotas, each once.
     fn charge(&mut self, now: u64, quotas: &[Quota], sub_windows: u16, cost: u64) {
-        let refundable_since = self.make_ready(now, quotas);
+        let refundable_since = self.prepare(now, quotas);
         for (index, quota) in quotas.iter().enumerate() {
             let is_same = |other: &Quota| other.window_micros() == quota.window_micros();
             if quotas[..index].iter().any(is_same) {
