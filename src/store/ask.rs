@@ -150,17 +150,16 @@ impl Ask {
     pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A first question about these counts that no caller waits for yet.
-    pub(crate) const fn of(
+    pub(crate) fn of(
         of: Arc<RuleCounts>,
-        is_joint: bool,
         counts: SmallVec<[CountAsk; 1]>,
         cost: u64,
         in_shadow: bool,
         falls_back: bool,
     ) -> Self {
         Self {
+            is_joint: of.is_joint || counts.len() != 1,
             of,
-            is_joint,
             counts,
             in_shadow,
             falls_back,
@@ -204,14 +203,18 @@ impl Ask {
     /// cost.
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
+        self.set_cost(cost);
+        self
+    }
+
+    pub(crate) fn set_cost(&mut self, cost: u64) {
         if self.only_looks {
-            return self;
+            return;
         }
         for count in self.counts.iter_mut().filter(|it| !it.has_own_cost) {
             count.cost = cost;
         }
         self.cost = cost;
-        self
     }
 
     /// The same, which only looks: it has no cost, also in counts with a cost of their own and of
@@ -255,6 +258,12 @@ impl Ask {
     pub(crate) fn life_micros(&self) -> u64 {
         let lives = self.counts.iter().map(|count| count.spec.life());
         lives.max().unwrap_or(0)
+    }
+
+    /// Whether both ask about a count.
+    pub(crate) fn shares_count_with(&self, other: &Self) -> bool {
+        let is_of_other = |it: &CountAsk| other.counts.iter().any(|other| other.name == it.name);
+        self.counts.iter().any(is_of_other)
     }
 
     /// A hash of what it asks about.
@@ -325,7 +334,7 @@ impl Ask {
         }
     }
 
-    /// Whether it is under a rule of several subjects.
+    /// Whether it is under a rule of several subjects, or with permits.
     #[inline]
     pub(crate) const fn is_joint(&self) -> bool {
         self.is_joint
@@ -439,7 +448,9 @@ impl Ask {
     pub(crate) fn first_question(&self, cost: u64) -> Self {
         let (of, counts) = (Arc::clone(&self.of), self.counts.clone());
         let (in_shadow, falls_back) = (self.in_shadow, self.falls_back);
-        Self::of(of, self.is_joint, counts, cost, in_shadow, falls_back).with_cost(cost)
+        let mut ask = Self::of(of, counts, cost, in_shadow, falls_back).with_cost(cost);
+        ask.is_joint = self.is_joint;
+        ask
     }
 
     /// This take for a refund of so many units, for which nobody waits.

@@ -1,14 +1,16 @@
--- Counters of the sliding window in sub-windows, for `counter_states`. Besides what all counters
+-- Counters of the sliding window in sub-windows, for `counters`. Besides what all counters
 -- have, a counter says:
 --   base            the running total of all costs before the oldest entry
 --   number, entries the entries, one for each sub-window with something in it, and how many
 --   stamp, total    the newest entry: when something was charged in it last, and the running total
 --                   with it
+--   left, left_total  how many of the oldest entries have left the window, and the total with these
 -- In a state it is big-endian integers of 7 bytes but for the last one of 2: max, window,
 -- needed_until, refundable_since, length of a sub-window, base, number; and then the entries: stamp
 -- and total of each. A quota's `variant` is the length of a sub-window.
 
 local own_mark, leased_mark = WINDOW_MARK, LEASED_WINDOW_MARK
+local own_state, own_counter = WINDOW_STATE, WINDOW_COUNTER
 
 -- How many of the oldest entries are stamped at `latest` or before, or have at least `units_behind`
 -- units behind them; and the running total with the last of these.
@@ -30,8 +32,9 @@ end
 
 -- The units that count now.
 local function used_now(counter)
-  local _, with_last = count_oldest(counter, now - counter.quota.window, MODULUS)
-  return (counter.total - with_last) % MODULUS
+  local left, left_total = count_oldest(counter, now - counter.quota.window, MODULUS)
+  counter.left, counter.left_total = left, left_total
+  return (counter.total - left_total) % MODULUS
 end
 
 -- The counter at this place of a state, which `rule_quota` is expected to have charged; nil if it
@@ -52,11 +55,11 @@ local function read_counter(raw, from, _, rule_quota)
   end
   return { quota = quota, used = 0, needed_until = needed_until,
     refundable_since = refundable_since, base = base, entries = sub(raw, first, behind - 1),
-    number = number, stamp = stamp, total = total }, behind
+    number = number, stamp = stamp, total = total, left = 0, left_total = base }, behind
 end
 
-local function write_counter(counter)
+local function numbers_of(counter)
   local quota = counter.quota
-  return pack(WINDOW_COUNTER, quota.max, quota.window, counter.needed_until,
-    counter.refundable_since, quota.variant, counter.base, counter.number) .. counter.entries
+  return quota.max, quota.window, counter.needed_until, counter.refundable_since, quota.variant,
+    counter.base, counter.number
 end
