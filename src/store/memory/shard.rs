@@ -418,7 +418,9 @@ impl ChargedOnce {
 
     /// The instant at which that count is forgotten.
     fn forgotten_at(&self) -> u64 {
-        let life = self.algorithm.life_of_first(&self.quota(), self.cost.into());
+        let life = self
+            .algorithm
+            .life_of_first(&self.quota(), self.cost.into());
         joined(self.stamp).saturating_add(life)
     }
 }
