@@ -505,6 +505,20 @@ fn joined([high, low]: SplitMicros) -> u64 {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_key_that_was_charged_once_is_forgotten_when_its_count_is() {
+        for (max, millis) in [(1, 1), (3, 1_000), (7, 10), (1_000_000, 1)] {
+            let quota = Quota::of_micros(max, millis * 1_000);
+            for algorithm in Algorithm::ALL {
+                for cost in [1, max.div_ceil(2), max] {
+                    let windows = Windows::new(algorithm.into(), [quota].into(), None);
+                    let once = ChargedOnce::of(&windows, cost, 12_345).expect("it is small");
+                    assert_eq!(once.forgotten_at(), once.count().forgotten_at());
+                }
+            }
+        }
+    }
+
     /// Nothing is lost between the fields: what is said of the bytes of a key rests on it.
     #[test]
     fn a_key_that_was_charged_once_is_small() {
