@@ -130,13 +130,13 @@ local function owe(state, units)
     units = max(min(units, most - state.own[n].used), 0)
   end
   spend(state, units)
-  -- Of counters, those may last longer than a full one does.
+  -- A bucket above its burst drains for longer than a full one: its key gets a longer expiry.
   state.sets_expiry = true
   return answer(state, ALLOWED, 1, units)
 end
 
 -- Answers the takes of a row, whose counts are those from place `first` to `last`: they are charged
--- to all of them, or to none.
+-- to all of them, or to none, unless the server refuses to write one of the keys in the end.
 local function answer_row(first, last, takes, is_late, owes)
   local fitting = takes
   for place = first, is_late and 0 or last do

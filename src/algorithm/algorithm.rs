@@ -121,6 +121,14 @@ impl Algorithm {
         }
     }
 
+    /// How long the first charge of a key counts, in microseconds.
+    pub(crate) fn life_of_first(self, quota: &Quota, cost: u64) -> u64 {
+        match self {
+            Self::Gcra => Pace::of(quota).time_for(cost).max(1),
+            _ => quota.window_micros(),
+        }
+    }
+
     /// The effective window of the field `RateLimit`, in microseconds: how long the units that
     /// remain last at the quota's rate, or until there are more, whichever is longer. For an
     /// untouched quota it is the window; GCRA: the time in which the burst drains.

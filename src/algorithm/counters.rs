@@ -55,11 +55,20 @@ impl<T: Counter> Counters<T> {
         cost: u64,
     ) -> Decision {
         if let [quota] = quotas
-            && let [only] = &self.kept[..]
-            && only.counter.can_serve(quota, sub_windows)
             && self.last_charge <= now
         {
-            return self.take_from_only(now, quota, sub_windows, cost);
+            // A take that fits into an empty count is charged, so that its counter may be made.
+            if self.kept.is_empty() && (1..=T::limit(quota)).contains(&cost) {
+                self.kept.push(KeptCounter {
+                    counter: T::new(quota, sub_windows),
+                    refundable_since: 0,
+                });
+            }
+            if let [only] = &self.kept[..]
+                && only.counter.can_serve(quota, sub_windows)
+            {
+                return self.take_from_only(now, quota, sub_windows, cost);
+            }
         }
         self.take_from_any(now, quotas, sub_windows, cost)
     }
