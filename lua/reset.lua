@@ -2,7 +2,8 @@
 --
 -- KEYS[1]  the count: a string, or a sorted set
 -- KEYS[2]  what was given back of it
--- KEYS[3]  its hold, which only rules for outgoing calls obey: see hold.lua
+-- KEYS[3]  its hold, which only rules obey whose keys may be held: see hold.lua and lockout.lua.
+--          Failures of takes that were admitted before count nothing afterwards
 -- ARGV[1]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: 1 if a count or a hold was found, 0 for nothing, the mark of an earlier reset, and any
@@ -31,7 +32,10 @@ if type(text) == 'table' then
   text, member = nil, redis.pcall('ZRANGE', KEYS[1], '-1', '-1')[1]
 end
 local held = redis.pcall('GET', KEYS[3])
-local was_held = type(held) == 'string' and (tonumber(held) or 0) > now
+held = type(held) == 'string' and held or ''
+local ends = string.match(held, '^%d+ (%d+) ')
+local was_held = (tonumber(string.match(held, '^%d+')) or 0) > now
+  or ends and ends + 0 > now and string.sub(held, -2) ~= ' 0'
 
 -- A value that no algorithm wrote leaves no mark: it has no receipts, and may be of another type.
 local first_byte = string.byte(text or member or '') or 0
@@ -39,7 +43,12 @@ local is_written = first_byte >= MIN_MARK
 local mark = struct.pack('>BI7', RESET_MARK, now + 1)
 -- A user who may set no expiry is refused before anything has changed.
 if is_written and member then call('PEXPIRE', KEYS[1], EXPIRY) end
-call('DEL', KEYS[1], KEYS[2], KEYS[3])
+call('DEL', KEYS[1], KEYS[2])
+if ends then
+  call('SET', KEYS[3], string.format('0 %s %.0f 0', ends, now), 'KEEPTTL')
+else
+  call('DEL', KEYS[3])
+end
 if is_written and member then
   call('ZADD', KEYS[1], string.format('%.0f', now), mark)
   call('PEXPIRE', KEYS[1], EXPIRY)

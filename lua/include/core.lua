@@ -95,12 +95,12 @@ local function spend(state, units)
 end
 
 -- Charges the takes of a row that fit, and answers all. `held` says for how much longer the key is
--- held, or nil.
-local function answers(state, cost, takes, fitting, held)
+-- held, or nil; `allowed` the verdict if they are allowed.
+local function answers(state, cost, takes, fitting, held, allowed)
   local rule, own, text = state.rule, state.own, ''
   if fitting > 0 then
     spend(state, cost * fitting)
-    text = answer(state, ALLOWED, fitting, cost > 0 and state.serial or 0)
+    text = answer(state, allowed or ALLOWED, fitting, cost > 0 and state.serial or 0)
     if held_units and fitting > 1 and cost > 0 then text = text .. held_units(state) end
   end
   if fitting == takes then return text end
@@ -129,11 +129,13 @@ local function owe(state, units)
   return answer(state, ALLOWED, 1, units)
 end
 
--- For how many microseconds more the key at this place is held, or nil. Where keys may be held, as
--- many others stand behind them, which say until when.
+-- For how many microseconds more the key at this place is held, or nil; and the verdict of its takes
+-- that are allowed, if a success would end something: see lockout.lua.
 local function held_for(place)
-  local held = tonumber(values[#KEYS / 2 + place] or nil)
-  return held and held > now and held - now < TEN_YEARS and held - now or nil
+  local text = type(holds[place]) == 'string' and holds[place] or ''
+  local held, ends = tonumber(string.match(text, '^%d+')), tonumber(string.match(text, '^%d+ (%d+) '))
+  return held and held > now and held - now < TEN_YEARS and held - now or nil,
+    ends and ends > now and string.sub(text, -2) ~= ' 0' and ALLOWED_AFTER_FAILURES or nil
 end
 
 -- Answers the takes of a row, whose counts are those from place `first` to `last`: they are charged
@@ -143,7 +145,7 @@ local function answer_row(first, last, takes, is_late, owes)
   for place = first, is_late and 0 or last do
     local state = counts[place]
     local fits = state.rule.other and state.rule.other.fits or fits
-    fitting = fits(state, costs[place], fitting, kind == HOLDS and held_for(place))
+    fitting = fits(state, costs[place], fitting, holds and held_for(place))
   end
   for place = first, last do
     local state, cost, text = counts[place], costs[place], nil
@@ -154,7 +156,9 @@ local function answer_row(first, last, takes, is_late, owes)
     elseif owes then
       text = owe(state, cost)
     else
-      text = answers(state, cost, takes, fitting, kind == HOLDS and held_for(place))
+      local held, allowed
+      if holds then held, allowed = held_for(place) end
+      text = answers(state, cost, takes, fitting, held, allowed)
     end
     replies[place + 1] = replies[place + 1] and replies[place + 1] .. text or text
   end
@@ -162,7 +166,7 @@ end
 
 -- The next record; the next row behind the first one of its key; the last place of each take over
 -- several counts, by its first.
-local places = kind == HOLDS and #KEYS / 2 or #KEYS
+local places = #KEYS
 local _, at = unpack('>BI2', question)
 local first, further, lasts, has_failed = 1, at + places * RECORD_SIZE, {}, false
 while first <= places do

@@ -2,8 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::outcomes::Outcomes;
-use super::rule::Rule;
+use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
+use crate::algorithm::spec::Holding;
 use crate::quota::Quota;
 
 impl Rule {
@@ -98,6 +99,16 @@ impl Rule {
             () if !self.is_outgoing() => Ok(self),
             () if self.is_joint() => Err(RuleError::OutgoingSubjects),
             () => Ok(self),
+        }
+    }
+}
+
+impl RuleSettings {
+    /// What may hold the keys of the rule.
+    pub(super) fn holding(&self) -> Holding {
+        match self.hold_at_most {
+            Some(_) => Holding::Partner,
+            None => Holding::Nothing,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::policy::Policy;
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
-use crate::algorithm::spec::{Kind, Permits, Spec, Windows};
+use crate::algorithm::spec::{Holding, Kind, Permits, Spec, Windows};
 use crate::counts::{RuleCount, RuleCounts};
 use crate::decision::QuotaState;
 use crate::key::{Everyone, KeyExtractor, escaped};
@@ -322,7 +322,7 @@ impl RuleSettings {
         } else {
             let windows = Windows::new(self.algorithm, quotas, self.raised_owed(subject));
             let cost = count.cost.unwrap_or(self.cost);
-            Spec::new(Kind::Windows(windows), self.hold_at_most.is_some(), cost)
+            Spec::new(Kind::Windows(windows), self.holding(), cost)
         };
         Some(RuleCount {
             subject,
@@ -345,6 +345,6 @@ impl RuleSettings {
             lease: self.permits.lease,
             busy_retry: self.permits.busy_retry,
         };
-        Spec::new(Kind::Permits(permits), false, 1)
+        Spec::new(Kind::Permits(permits), Holding::Nothing, 1)
     }
 }

@@ -251,6 +251,12 @@ impl Ask {
         &self.counts
     }
 
+    /// The place of its count whose key failures lock out.
+    pub(crate) fn locked_count(&self) -> Option<usize> {
+        let mut counts = self.counts.iter();
+        counts.position(|count| count.spec.lockout().is_some())
+    }
+
     /// The longest time for which a charge counts, in microseconds.
     pub(crate) fn life_micros(&self) -> u64 {
         let lives = self.counts.iter().map(|count| count.spec.life());
@@ -492,7 +498,11 @@ impl Ask {
             Verdict::Allowed => self.receipt(&decisions),
             _ => None,
         };
-        Decision::of_states(verdict, source, states.into()).with_receipt(receipt)
+        let mut decision =
+            Decision::of_states(verdict, source, states.into()).with_receipt(receipt);
+        let is_allowed = decision.is_allowed();
+        decision.has_failures = is_allowed && decisions.iter().any(|it| it.has_failures);
+        decision
     }
 
     /// One receipt of all counts. What was charged in counts with a cost of their own is no part of
@@ -510,6 +520,16 @@ fn strictest(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
         (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
+        // One subject may be locked out: the longer time is told.
+        (locked @ Verdict::LockedOut { retry_after: one }, Verdict::Denied { retry_after })
+        | (Verdict::Denied { retry_after }, locked @ Verdict::LockedOut { retry_after: one })
+            if retry_after <= one =>
+        {
+            locked
+        }
+        (denied @ Verdict::Denied { .. }, Verdict::LockedOut { .. })
+        | (Verdict::LockedOut { .. }, denied @ Verdict::Denied { .. }) => denied,
+        (locked @ Verdict::LockedOut { .. }, _) | (_, locked @ Verdict::LockedOut { .. }) => locked,
         (Verdict::Denied { retry_after: one }, Verdict::Denied { retry_after: other }) => {
             let retry_after = one.max(other);
             Verdict::Denied { retry_after }

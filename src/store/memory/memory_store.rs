@@ -2,11 +2,12 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::holds::Holds;
+use super::holds::{Holds, KnownHold};
 use super::permits::Permits;
 use super::shard::{Answer, CountOf, Shard};
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
+use crate::algorithm::lockout::Reported;
 use crate::algorithm::spec::Kind;
 use crate::clock::Clock;
 use crate::decision::{Decision, QuotaState, Receipt};
@@ -57,7 +58,7 @@ pub struct MemoryStore {
     is_nearly_full: AtomicBool,
     /// The requests in progress.
     pub(super) permits: Mutex<Permits>,
-    /// The keys of outgoing rules that a partner's answer holds.
+    /// The keys that a partner's answer or failures hold.
     holds: Mutex<Holds>,
     /// The counts of shadow rules.
     shadows: OnceLock<Box<Self>>,
@@ -186,21 +187,32 @@ impl MemoryStore {
             // Two for each take: keys are dropped at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
         }
-        if count.spec().may_be_held {
-            let held = lock(&self.holds).of(&name.plain(), now);
-            if let Some(held) = held {
+        if count.spec().may_be_held() {
+            let known = self.hold_of(count, now);
+            if let Some(held_for) = known.time {
                 let decided = shard.take(hash, now, of, 0, || self.reserve(1))?;
                 let has_room = |it: &QuotaState| it.remaining() >= ask.cost();
                 let decided = match decided {
                     Ok(look) if look.is_allowed() && look.quotas().iter().all(has_room) => Ok(look),
                     _ => shard.take(hash, now, of, ask.cost(), || self.reserve(1))?,
                 };
-                return Some(
-                    decided.map(|it| it.held_for(Duration::from_micros(held), ask.cost())),
-                );
+                return Some(decided.map(|it| held(it, count, held_for)));
             }
+            let mut decided = shard.take(hash, now, of, ask.cost(), || self.reserve(1))?;
+            if let Ok(decision) = &mut decided {
+                decision.has_failures = decision.is_allowed() && known.has_failures;
+            }
+            return Some(decided);
         }
         shard.take(hash, now, of, ask.cost(), || self.reserve(1))
+    }
+
+    /// What is known of a count whose key may be held.
+    pub(super) fn hold_of(&self, count: &CountAsk, now: u64) -> KnownHold {
+        match count.spec().may_be_held() {
+            true => lock(&self.holds).of(&count.name_in_store().plain(), now),
+            false => KnownHold::default(),
+        }
     }
 
     /// Decides a take of a new key for which there is no room.
@@ -277,6 +289,19 @@ impl MemoryStore {
         held.ok_or_else(|| part.full())
     }
 
+    /// Notes what became of a take.
+    fn report(&self, ask: &Ask, reported: (u64, Reported)) -> Result<u64, StoreError> {
+        let part = self.part_of(ask);
+        let count = ask.locked_count().map(|at| &ask.counts()[at]);
+        let Some((count, spec)) = count.and_then(|it| Some((it, it.spec().lockout()?))) else {
+            return Ok(0);
+        };
+        let (_, _shard, now) = part.locked(count.name_in_store());
+        let name = count.name_in_store().plain();
+        let noted = lock(&part.holds).report(name, spec, now, reported, part.max_keys);
+        noted.ok_or_else(|| part.full())
+    }
+
     /// Forgets what counts for each count, and returns how many counted.
     pub(crate) fn forget(&self, ask: &Ask) -> u64 {
         let part = self.part_of(ask);
@@ -340,6 +365,12 @@ impl MemoryStore {
     }
 }
 
+/// This decision about a count whose key is held for so long, in microseconds.
+pub(super) fn held(decision: Decision, count: &CountAsk, time: u64) -> Decision {
+    let time = Duration::from_micros(time);
+    decision.held_for(time, count.spec().held_verdict(time), count.cost())
+}
+
 const NEARLY_FULL: Warning = Warning::named(WarningKind::MemoryNearlyFull, "max_keys");
 
 /// A shard's state is whole between any two statements, so a panic elsewhere does not harm it.
@@ -359,6 +390,7 @@ impl Store for MemoryStore {
             Change::Renew(holder) => Ok(self.keep_permit(ask, holder)),
             Change::Hold(time) => self.hold_key(ask, *time),
             Change::Forget => Ok(self.forget(ask)),
+            other => other.reported().map_or(Ok(0), |it| self.report(ask, it)),
         })
     }
 
