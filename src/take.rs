@@ -46,16 +46,13 @@ impl Take {
     /// A take at the rule's cost. Under a [joint](Rule::joint) rule each subject has this key.
     #[must_use]
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
-        if rule.is_joint() {
-            let keys = rule
-                .counted_subjects()
-                .iter()
-                .map(|_| Some(key.clone()))
-                .collect();
-            return Self::joint(rule, keys);
-        }
         let cost = rule.cost();
-        Self::of_key(rule, key, cost)
+        if rule.subjects().is_empty() {
+            return Self::of_key(rule, key, cost);
+        }
+        let keys = rule.subjects().iter().map(|_| Some(key.clone()));
+        let keys = keys.collect();
+        Self::joint(rule, keys)
     }
 
     /// A take under a rule of one subject.
@@ -63,9 +60,15 @@ impl Take {
     pub(crate) fn of_key(rule: Arc<Rule>, key: Key, cost: u64) -> Self {
         let subject = CountName::new(rule, key);
         let of = subject.rule.counts();
-        let name = of.counts[0].names.of(&subject.key, subject.key_hash);
-        let count = CountAsk::new(of, 0, name, cost);
-        Self::of(subject, None, SmallVec::from_buf([count]), cost)
+        let count = |place: usize| {
+            let name = of.counts[place].names.of(&subject.key, subject.key_hash);
+            CountAsk::new(of, place, name, cost)
+        };
+        let counts = match of.counts.len() {
+            1 => SmallVec::from_buf([count(0)]),
+            number => (0..number).map(count).collect(),
+        };
+        Self::of(subject, None, counts, cost)
     }
 
     /// A take under a [joint](Rule::joint) rule, at the rule's cost, with the key of each subject
@@ -95,7 +98,7 @@ impl Take {
         rule: Arc<Rule>,
         keys: impl IntoIterator<Item = (&'a str, Key)>,
     ) -> Result<Self, RuleError> {
-        let mut of_subjects: Box<[_]> = rule.counted_subjects().iter().map(|_| None).collect();
+        let mut of_subjects: Box<[_]> = rule.subjects().iter().map(|_| None).collect();
         for (name, key) in keys {
             match rule.place_of_subject(name) {
                 Some(place) => of_subjects[place] = Some(key),
@@ -132,8 +135,8 @@ impl Take {
     ) -> Self {
         let rule = &subject.rule;
         let falls_back = matches!(rule.on_error(), None | Some(OnError::Fallback));
-        let (of, is_joint) = (Arc::clone(rule.counts()), keys.is_some());
-        let ask = Ask::of(of, is_joint, counts, cost, rule.is_shadow(), falls_back);
+        let of = Arc::clone(rule.counts());
+        let ask = Ask::of(of, counts, cost, rule.is_shadow(), falls_back);
         Self { subject, keys, ask }
     }
 
@@ -277,8 +280,8 @@ impl Take {
             (Some(_), Some(name)) => own(self.rule().place_of_subject(name)?),
             (Some(_), None) => own(0),
         };
-        let take = if rule.is_joint() {
-            let subjects = rule.counted_subjects().iter();
+        let take = if !rule.subjects().is_empty() {
+            let subjects = rule.subjects().iter();
             let keys = subjects.map(|subject| key_named(Some(subject.name())));
             let keys = keys.collect();
             Self::joint(rule, keys).with_cost(self.cost())
@@ -299,7 +302,7 @@ impl Take {
         known: impl Fn(&[usize]) -> Option<T>,
     ) -> impl Iterator<Item = (CountName, T)> {
         let (rule, keys) = (self.rule(), self.keys().into_iter());
-        let subjects = keys.flat_map(move |keys| rule.counted_subjects().iter().zip(keys));
+        let subjects = keys.flat_map(move |keys| rule.subjects().iter().zip(keys));
         subjects
             .enumerate()
             .filter_map(move |(place, (subject, key))| {

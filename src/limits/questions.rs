@@ -215,7 +215,8 @@ impl Limits {
 /// from code that this process knows: all plans of a rule of one subject share one count.
 pub(crate) fn takes_of_plans(take: &Take) -> Vec<Take> {
     let rule = take.rule();
-    let plans = rule.plans().filter(|_| rule.is_joint());
+    let has_counts = !rule.subjects().is_empty() || rule.has_permits();
+    let plans = rule.plans().filter(|_| has_counts);
     let mut known: Vec<_> = take.counts().iter().map(|it| it.name("")).collect();
     let rules = plans.filter_map(|name| rule.of_plan(name));
     let of_plans = rules.chain(rule.values_with_counts()).filter_map(|rule| {

@@ -69,13 +69,7 @@ impl Rule {
         Policy::name_all(self.path(), &mut policies);
         check_policies(&policies)?;
         let rule = self.with(|it| it.policies = policies.into());
-        rule.with_counts_of_permits()
-    }
-
-    /// This rule, which counts permits apart if it or a plan has them.
-    pub(super) fn with_counts_of_permits(mut self) -> Result<Self, RuleError> {
-        self.settings = self.settings.with_only_subject();
-        self.with(|_| ()).checked_outgoing()
+        rule.checked_outgoing()
     }
 
     /// How long a permit lives without being renewed: so long after its process was killed, it is

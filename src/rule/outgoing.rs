@@ -97,7 +97,9 @@ impl Rule {
     pub(super) fn checked_outgoing(self) -> Result<Self, RuleError> {
         match () {
             () if !self.is_outgoing() => Ok(self),
-            () if self.is_joint() => Err(RuleError::OutgoingSubjects),
+            () if !self.subjects().is_empty() || self.has_permits() => {
+                Err(RuleError::OutgoingSubjects)
+            }
             () => Ok(self),
         }
     }

@@ -151,8 +151,7 @@ impl Rule {
             self.settings
                 .policies_of(&plan.quotas, no_certain_subject)?;
         }
-        let rule = self.with(|it| it.plans = plans.into());
-        rule.with_counts_of_permits()
+        self.with(|it| it.plans = plans.into()).checked_outgoing()
     }
 
     pub(crate) fn has_plans(&self) -> bool {
@@ -293,7 +292,6 @@ impl Rule {
         let mut made = self.made_of();
         if let Chosen::Plan(PlanQuotas { quotas, .. }) | Chosen::Value(quotas) = &chosen {
             made.policies = self.settings.merged(quotas);
-            made = made.with_only_subject();
         }
         made.chosen = chosen;
         Arc::new(Self::of(made))
@@ -331,7 +329,6 @@ impl RuleSettings {
     /// What the plan says, and what it omits: quotas, or requests at a time, of a subject.
     fn merged(&self, plan: &Quotas) -> Box<[Policy]> {
         let first = self.subjects.first().map(Subject::name);
-        let first = first.filter(|name| !name.is_empty());
         let mut policies = plan.given().to_vec();
         for policy in &mut policies {
             policy.subject = policy.subject.take().or(first.map(Into::into));

@@ -140,7 +140,7 @@ impl Rule {
             ..RuleSettings::default()
         };
         settings.check_subjects(&settings.policies)?;
-        Ok(Self::of(settings.with_only_subject()))
+        Ok(Self::of(settings))
     }
 
     pub(super) const fn of(settings: RuleSettings) -> Self {

@@ -95,7 +95,7 @@ impl fmt::Debug for Subject {
 /// What tells the counts of a rule apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CountId {
-    /// Empty for the only subject of a rule with [permits](Rule::with_max_concurrent).
+    /// Empty for that of a rule of one.
     subject: Arc<str>,
     /// That of its quotas, if it is not that of the request.
     pub(super) cost: Option<u64>,
@@ -191,14 +191,6 @@ impl Rule {
     /// The subjects of a [joint](Self::joint) rule; empty for a rule of one.
     #[must_use]
     pub fn subjects(&self) -> &[Subject] {
-        match &*self.settings.subjects {
-            [only] if only.name.is_empty() => &[],
-            subjects => subjects,
-        }
-    }
-
-    /// The subjects of a rule whose takes are over several counts.
-    pub(crate) fn counted_subjects(&self) -> &[Subject] {
         &self.settings.subjects
     }
 
@@ -206,11 +198,6 @@ impl Rule {
     #[inline]
     pub(crate) fn counts(&self) -> &Arc<RuleCounts> {
         &self.computed().counts
-    }
-
-    /// Whether a take under the rule is over several counts: it has several subjects, or permits.
-    pub(crate) fn is_joint(&self) -> bool {
-        !self.settings.subjects.is_empty()
     }
 
     /// The ids that the counts of the rule and of its plans have in a store.
@@ -227,7 +214,7 @@ impl Rule {
 
     /// The place of the subject with this name.
     pub(crate) fn place_of_subject(&self, name: &str) -> Option<usize> {
-        let mut subjects = self.counted_subjects().iter();
+        let mut subjects = self.subjects().iter();
         subjects.position(|subject| subject.name() == name)
     }
 }
@@ -242,8 +229,7 @@ impl RuleSettings {
             {
                 return Err(RuleError::UnknownSubject(name.to_string()));
             }
-            let is_joint = self.subjects.iter().any(|it| !it.name.is_empty());
-            if policy.cost().is_some() && !is_joint {
+            if policy.cost().is_some() && self.subjects.is_empty() {
                 let unnamed = || policy.quota().to_string();
                 let name = Some(policy.name()).filter(|name| !name.is_empty());
                 let name = name.map_or_else(unnamed, str::to_owned);
@@ -273,15 +259,6 @@ impl RuleSettings {
         }
     }
 
-    /// A rule with permits decides over several counts, also if it has one subject: that gets an
-    /// empty name, so that its counts keep theirs.
-    pub(super) fn with_only_subject(mut self) -> Self {
-        if self.subjects.is_empty() && self.given_policies().any(Policy::is_concurrent) {
-            self.subjects = Arc::new([Subject::with_key("", None)]);
-        }
-        self
-    }
-
     /// The counts of these policies, those of permits behind all others.
     fn ids_of_counts<'a>(&self, policies: impl IntoIterator<Item = &'a Policy>) -> Vec<CountId> {
         let mut counts = Vec::new();
@@ -301,9 +278,12 @@ impl RuleSettings {
         let count = |it: CountId| self.count(id, is_shadow, &it);
         let algorithm = self.algorithm.algorithm();
         let full = |it: &Policy| QuotaState::from_micros(algorithm.limit(&it.quota()), 0).hidden();
+        let counts: Box<[_]> = counts.filter_map(count).collect();
+        let has_own_cost = counts.iter().any(|it: &RuleCount| it.cost.is_some());
         Arc::new(RuleCounts {
             path: Arc::clone(&self.path),
-            counts: counts.filter_map(count).collect(),
+            is_joint: has_own_cost || !self.subjects.is_empty(),
+            counts,
             untouched: self.policies.iter().map(full).collect(),
         })
     }

@@ -150,17 +150,16 @@ impl Ask {
     pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A first question about these counts that no caller waits for yet.
-    pub(crate) const fn of(
+    pub(crate) fn of(
         of: Arc<RuleCounts>,
-        is_joint: bool,
         counts: SmallVec<[CountAsk; 1]>,
         cost: u64,
         in_shadow: bool,
         falls_back: bool,
     ) -> Self {
         Self {
+            is_joint: of.is_joint || counts.len() != 1,
             of,
-            is_joint,
             counts,
             in_shadow,
             falls_back,
@@ -331,7 +330,7 @@ impl Ask {
         }
     }
 
-    /// Whether it is under a rule of several subjects.
+    /// Whether it is under a rule of several subjects, or with permits.
     #[inline]
     pub(crate) const fn is_joint(&self) -> bool {
         self.is_joint
@@ -445,7 +444,9 @@ impl Ask {
     pub(crate) fn first_question(&self, cost: u64) -> Self {
         let (of, counts) = (Arc::clone(&self.of), self.counts.clone());
         let (in_shadow, falls_back) = (self.in_shadow, self.falls_back);
-        Self::of(of, self.is_joint, counts, cost, in_shadow, falls_back).with_cost(cost)
+        let mut ask = Self::of(of, counts, cost, in_shadow, falls_back).with_cost(cost);
+        ask.is_joint = self.is_joint;
+        ask
     }
 
     /// This take for a refund of so many units, for which nobody waits.
