@@ -27,6 +27,7 @@
 mod computed;
 mod count_name;
 mod exemptions;
+mod lockout;
 mod max_concurrent;
 mod outcomes;
 mod outgoing;
@@ -46,6 +47,7 @@ pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
 pub(crate) use exemptions::FileSwitches;
+pub use lockout::Lockout;
 pub(crate) use outcomes::Outcomes;
 pub use plans::Plan;
 pub use policy::Policy;

@@ -126,6 +126,28 @@ impl Outcomes {
         }
     }
 
+    /// Those of a lock-out, of which there may be none. No denial is among them.
+    pub(super) fn of_lockout<'a>(
+        list: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Result<Self, RuleError> {
+        match list.len() {
+            0 => Ok(Self(Vec::new())),
+            _ => Self::parse(list),
+        }
+    }
+
+    /// Whether some outcome is among both.
+    pub(super) fn overlap(&self, other: &Self) -> bool {
+        let are_both = |contain: &dyn Fn(&Self) -> bool| contain(self) && contain(other);
+        let statuses = (100..600).filter_map(|status| StatusCode::from_u16(status).ok());
+        let mut grpc = (0..=16_u8).map(|code| code.to_string());
+        statuses
+            .into_iter()
+            .any(|it| are_both(&|all: &Self| all.contain_http(it)))
+            || grpc.any(|it| are_both(&|all: &Self| all.contain_grpc(it.as_bytes())))
+            || are_both(&Self::contain_error)
+    }
+
     /// Whether the status of a response to an HTTP request is among them.
     pub(crate) fn contain_http(&self, status: StatusCode) -> bool {
         let is_its = |text: &str| match text.strip_suffix("xx") {

@@ -2,9 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::outcomes::Outcomes;
-use super::rule::{Rule, RuleSettings};
+use super::rule::Rule;
 use super::rule_error::RuleError;
-use crate::algorithm::spec::Holding;
 use crate::quota::Quota;
 
 impl Rule {
@@ -101,16 +100,6 @@ impl Rule {
                 Err(RuleError::OutgoingSubjects)
             }
             () => Ok(self),
-        }
-    }
-}
-
-impl RuleSettings {
-    /// What may hold the keys of the rule.
-    pub(super) fn holding(&self) -> Holding {
-        match self.hold_at_most {
-            Some(_) => Holding::Partner,
-            None => Holding::Nothing,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::computed::Computed;
 use super::exemptions::{Exemptions, FileSwitches};
+use super::lockout::CheckedLockout;
 use super::max_concurrent::PermitSettings;
 use super::outcomes::Outcomes;
 use super::plans::{Chosen, PlanQuotas};
@@ -72,6 +73,7 @@ pub(super) struct RuleSettings {
     pub(super) hold_at_most: Option<Duration>,
     /// With which other statuses a partner refuses calls.
     pub(super) hold_on: Option<Arc<Outcomes>>,
+    pub(super) lockout: Option<Arc<CheckedLockout>>,
 }
 
 impl RuleSettings {

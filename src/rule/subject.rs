@@ -96,11 +96,11 @@ impl fmt::Debug for Subject {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CountId {
     /// Empty for that of a rule of one.
-    subject: Arc<str>,
+    pub(super) subject: Arc<str>,
     /// That of its quotas, if it is not that of the request.
     pub(super) cost: Option<u64>,
     /// Whether it counts the requests in progress.
-    is_permits: bool,
+    pub(super) is_permits: bool,
 }
 
 impl CountId {
@@ -249,7 +249,7 @@ impl RuleSettings {
         subjects.any(|subject| subject.is_none_or(|it| !it.may_be_absent))
     }
 
-    fn id_of_count(&self, policy: &Policy) -> CountId {
+    pub(super) fn id_of_count(&self, policy: &Policy) -> CountId {
         let first = || self.subjects.first().map(|subject| &subject.name);
         let name = policy.subject.as_ref().or_else(first);
         CountId {
@@ -302,7 +302,7 @@ impl RuleSettings {
         } else {
             let windows = Windows::new(self.algorithm, quotas, self.raised_owed(subject));
             let cost = count.cost.unwrap_or(self.cost);
-            Spec::new(Kind::Windows(windows), self.holding(), cost)
+            Spec::new(Kind::Windows(windows), self.holding(count), cost)
         };
         Some(RuleCount {
             subject,
