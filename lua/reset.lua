@@ -2,9 +2,10 @@
 --
 -- KEYS[1]  the count: a string, or a sorted set
 -- KEYS[2]  what was given back of it
--- KEYS[3]  its hold, which only rules obey whose keys may be held: see hold.lua and lockout.lua.
---          Failures of takes that were admitted before count nothing afterwards
--- ARGV[1]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- KEYS[3]  its hold, which only rules obey whose keys may be held: see hold.lua and lockout.lua
+-- ARGV[1]  for how many microseconds the failure of a take that was admitted before could count,
+--          which then counts nothing; 0 if no failures count
+-- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: 1 if a count or a hold was found, 0 for nothing, the mark of an earlier reset, and any
 -- other value
@@ -24,7 +25,7 @@ local call = redis.call
 local EXPIRY = 2000
 -- The bytes that counts begin with are MIN_MARK and those above: no text begins with them.
 
-local clock = ARGV[1] and { 0, ARGV[1] } or call('TIME')
+local clock = ARGV[2] and { 0, ARGV[2] } or call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 local text, member = redis.pcall('GET', KEYS[1]), nil
@@ -43,11 +44,11 @@ local is_written = first_byte >= MIN_MARK
 local mark = struct.pack('>BI7', RESET_MARK, now + 1)
 -- A user who may set no expiry is refused before anything has changed.
 if is_written and member then call('PEXPIRE', KEYS[1], EXPIRY) end
-call('DEL', KEYS[1], KEYS[2])
-if ends then
-  call('SET', KEYS[3], string.format('0 %s %.0f 0', ends, now), 'KEEPTTL')
-else
-  call('DEL', KEYS[3])
+call('DEL', KEYS[1], KEYS[2], KEYS[3])
+local within = ARGV[1] + 0
+if within > 0 then
+  call('SET', KEYS[3], string.format('0 %.0f %.0f 0', now + within, now), 'PX',
+    string.format('%.0f', math.ceil(within / 1000) + EXPIRY))
 end
 if is_written and member then
   call('ZADD', KEYS[1], string.format('%.0f', now), mark)

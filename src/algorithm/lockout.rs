@@ -63,13 +63,13 @@ impl LockoutState {
         self.ends > now
     }
 
-    /// Ends failures, hold and steps.
-    pub(crate) fn reset(&mut self, now: u64) {
-        *self = Self {
-            ends: self.ends,
+    /// Without failures, hold and steps: what was admitted before counts nothing.
+    pub(crate) fn reset(spec: &LockoutSpec, now: u64) -> Self {
+        Self {
+            ends: now + spec.within,
             since: now,
             ..Self::default()
-        };
+        }
     }
 
     /// Counts what became of a take that was admitted then. The number is how many times in a row
@@ -224,7 +224,7 @@ mod tests {
         // The one behind the success stays.
         assert_eq!(fail(&mut state, 1_020, 6), 0);
         assert_eq!(fail(&mut state, 1_020, 7), 1);
-        state.reset(1_021 * SECOND);
+        state = LockoutState::reset(&spec(), 1_021 * SECOND);
         assert_eq!(state.held_for(1_021 * SECOND), None);
         assert!(!state.has_failures(1_021 * SECOND));
         assert_eq!(

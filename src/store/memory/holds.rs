@@ -61,11 +61,13 @@ impl Holds {
     }
 
     /// Ends the hold and what is known of failures, and says whether there was something.
-    pub(super) fn end(&mut self, name: &str, now: u64) -> bool {
-        let known = self.of(name, now);
-        self.partner.remove(name);
-        if let Some(failures) = self.failures.get_mut(name) {
-            failures.reset(now);
+    pub(super) fn end(&mut self, name: String, spec: Option<&LockoutSpec>, now: u64) -> bool {
+        let known = self.of(&name, now);
+        self.partner.remove(&name);
+        self.failures.remove(&name);
+        if let Some(spec) = spec {
+            let state = LockoutState::reset(spec, now);
+            self.failures.insert(name, state);
         }
         known.time.is_some() || known.has_failures
     }

@@ -308,7 +308,7 @@ impl MemoryStore {
         let forget = |count: &CountAsk| {
             let name = count.name_in_store();
             let (hash, mut shard, now) = part.locked(name);
-            let was_held = lock(&part.holds).end(&name.plain(), now);
+            let was_held = lock(&part.holds).end(name.plain(), count.spec().lockout(), now);
             u64::from(shard.reset(hash, name, now) || was_held)
         };
         let counts = ask.counts().iter();

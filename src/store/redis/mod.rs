@@ -360,8 +360,11 @@ impl RedisStore {
             return StoreFuture::ready(Ok(0));
         };
         let (back, hold) = (of_given_back(&name), of_hold(&name));
+        let lockout = ask.first().and_then(|count| count.spec().lockout());
         let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
-            command.arg(self.now());
+            command
+                .arg(lockout.map_or(0, |it| it.within))
+                .arg(self.now());
         });
         let connection = self.connection.clone();
         let reply = self.ask(ask, CountOperation::Own(call), Driver::Dispatcher);
