@@ -132,7 +132,7 @@ end
 -- For how many microseconds more the key at this place is held, or nil; and the verdict of its takes
 -- that are allowed, if a success would end something: see lockout.lua.
 local function held_for(place)
-  local text = type(holds[place]) == 'string' and holds[place] or ''
+  local text = holds[place] or ''
   local held, ends = tonumber(string.match(text, '^%d+')), tonumber(string.match(text, '^%d+ (%d+) '))
   return held and held > now and held - now < TEN_YEARS and held - now or nil,
     ends and ends > now and string.sub(text, -2) ~= ' 0' and ALLOWED_AFTER_FAILURES or nil
