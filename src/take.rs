@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::algorithm::spec::Windows;
 use crate::decision::{Decision, QuotaState};
 use crate::key::Key;
-use crate::rule::{CountName, OnError, Rule, RuleError};
+use crate::rule::{OnError, Rule, RuleError};
 use crate::store::{Ask, CountAsk};
 
 /// One question to a store: may this key spend this cost under this rule? What a
@@ -26,8 +26,9 @@ use crate::store::{Ask, CountAsk};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Take {
-    /// Under a rule of several subjects, the rule and the keys of all of them.
-    subject: CountName,
+    rule: Arc<Rule>,
+    /// Under a rule of several subjects, made of the keys of all of them.
+    key: Key,
     /// Under a rule of several subjects, those of each. Those without one are not counted.
     keys: Option<Arc<[Option<Key>]>>,
     pub(crate) ask: Ask,
@@ -58,17 +59,16 @@ impl Take {
     /// A take under a rule of one subject.
     #[inline]
     pub(crate) fn of_key(rule: Arc<Rule>, key: Key, cost: u64) -> Self {
-        let subject = CountName::new(rule, key);
-        let of = subject.rule.counts();
+        let (of, hash) = (rule.counts(), key.hash_in_names());
         let count = |place: usize| {
-            let name = of.counts[place].names.of(&subject.key, subject.key_hash);
+            let name = of.counts[place].names.of(&key, hash);
             CountAsk::new(of, place, name, cost)
         };
         let counts = match of.counts.len() {
             1 => SmallVec::from_buf([count(0)]),
             number => (0..number).map(count).collect(),
         };
-        Self::of(subject, None, counts, cost)
+        Self::of(rule, key, None, counts, cost)
     }
 
     /// A take under a [joint](Rule::joint) rule, at the rule's cost, with the key of each subject
@@ -115,42 +115,46 @@ impl Take {
     /// not counted.
     pub(crate) fn joint(rule: Arc<Rule>, keys: Box<[Option<Key>]>) -> Self {
         let cost = rule.cost();
-        let subject = CountName::new(rule, Key::of_subjects(&keys));
-        let of = subject.rule.counts();
+        let (key, of) = (Key::of_subjects(&keys), rule.counts());
         let counts = of.counts.iter().enumerate().filter_map(|(place, count)| {
             let key = keys.get(count.subject)?.as_ref()?;
             let name = count.names.of(key, key.hash_in_names());
             Some(CountAsk::new(of, place, name, cost))
         });
         let counts = counts.collect();
-        Self::of(subject, Some(keys.into()), counts, cost)
+        Self::of(rule, key, Some(keys.into()), counts, cost)
     }
 
-    /// A first question under the rule of this subject, about these counts.
+    /// A first question under the rule, about these counts.
     fn of(
-        subject: CountName,
+        rule: Arc<Rule>,
+        key: Key,
         keys: Option<Arc<[Option<Key>]>>,
         counts: SmallVec<[CountAsk; 1]>,
         cost: u64,
     ) -> Self {
-        let rule = &subject.rule;
         let falls_back = matches!(rule.on_error(), None | Some(OnError::Fallback));
         let of = Arc::clone(rule.counts());
         let ask = Ask::of(of, counts, cost, rule.is_shadow(), falls_back);
-        Self { subject, keys, ask }
+        Self {
+            rule,
+            key,
+            keys,
+            ask,
+        }
     }
 
     /// The rule.
     #[must_use]
     pub const fn rule(&self) -> &Arc<Rule> {
-        &self.subject.rule
+        &self.rule
     }
 
     /// The key that is counted. Under a [joint](Rule::joint) rule it is made of those of all
     /// subjects.
     #[must_use]
     pub const fn key(&self) -> &Key {
-        &self.subject.key
+        &self.key
     }
 
     /// Under a rule of several subjects.
@@ -158,16 +162,12 @@ impl Take {
         self.keys.as_deref()
     }
 
-    pub(crate) const fn count_name(&self) -> &CountName {
-        &self.subject
-    }
-
     pub(crate) fn into_rule(self) -> Arc<Rule> {
-        self.subject.rule
+        self.rule
     }
 
     pub(crate) fn into_key(self) -> Key {
-        self.subject.key
+        self.key
     }
 
     /// This take at [another cost](Ask::with_cost).
@@ -289,18 +289,18 @@ impl Take {
             Self::of_key(rule, key, self.cost())
         } else {
             // The rule does not count this request.
-            let subject = CountName::new(rule, self.key().clone());
-            Self::of(subject, Some(Arc::default()), SmallVec::new(), self.cost())
+            let (key, keys) = (self.key.clone(), Some(Arc::default()));
+            Self::of(rule, key, keys, SmallVec::new(), self.cost())
         };
         take.like(self)
     }
 
-    /// Under a rule of several subjects, what names the count of each on the page, with the most
+    /// Under a rule of several subjects, what names each of them on the page, with the most
     /// that is known of the rule's quotas at its places; without those of which nothing is.
-    pub(crate) fn names_of_subjects<T: Ord>(
+    pub(crate) fn keys_of_subjects<T: Ord>(
         &self,
         known: impl Fn(&[usize]) -> Option<T>,
-    ) -> impl Iterator<Item = (CountName, T)> {
+    ) -> impl Iterator<Item = (Key, T)> {
         let (rule, keys) = (self.rule(), self.keys().into_iter());
         let subjects = keys.flat_map(move |keys| rule.subjects().iter().zip(keys));
         subjects
@@ -313,7 +313,7 @@ impl Take {
                     .filter(|count| count.subject == place);
                 let known = counts.filter_map(|count| known(&count.places)).max()?;
                 let key = key.as_ref()?.of_subject(subject.name());
-                Some((CountName::new(Arc::clone(rule), key), known))
+                Some((key, known))
             })
     }
 }

@@ -43,7 +43,7 @@ impl Answers {
         let mut answer = answer.clone();
         answer.stop_keeping_open();
         let outer: &mut Self = request.get_or_insert_default();
-        let is_repeated = outer.charges.iter().any(|it| it.is_of_count_of(&answer));
+        let is_repeated = outer.charges.iter().any(|it| it.shares_count_with(&answer));
         outer.charges.push(answer);
         is_repeated
     }

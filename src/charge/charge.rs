@@ -77,10 +77,10 @@ impl Charge {
         Self::decided(store, take, decision, None, RefundQueue::default())
     }
 
-    /// Whether both are of one count of one store.
-    pub(crate) fn is_of_count_of(&self, other: &Self) -> bool {
-        let [one, other] = [self, other].map(|it| (&it.inner.store, it.take().count_name()));
-        one.1 == other.1 && Arc::ptr_eq(one.0, other.0)
+    /// Whether both are of a count of one store.
+    pub(crate) fn shares_count_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner.store, &other.inner.store)
+            && self.take().shares_count_with(other.take())
     }
 
     /// What a layer's store has decided about a take that it allowed. A layer counts refunds.

@@ -1,3 +1,4 @@
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum_core::BoxError;
@@ -9,7 +10,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decide::{Outcome, RequestPermits, WaitingTake};
+use super::decide::{AskedTake, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
 use super::response_future::PermitBody;
@@ -37,11 +38,9 @@ pub(crate) enum Action {
     Answer(LayerAnswer),
     /// The action is known when the store has answered. Meanwhile the request keeps the instance of
     /// the inner service that was polled ready.
-    Ask(BoxFuture<'static, Action>),
+    Ask(Pin<Box<AskedTake>>),
     /// The request waits for its turn, and keeps no instance ready.
     WaitForTurn(Box<WaitingTake>),
-    /// The action is known after a while, and the request keeps no instance ready.
-    Wait(BoxFuture<'static, Action>),
 }
 
 /// The answer to a request that does not go on.

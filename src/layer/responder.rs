@@ -2,7 +2,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum_core::response::Response;
-use futures_util::FutureExt;
 use http::header::RETRY_AFTER;
 use http::request::Parts;
 use http::{HeaderValue, Request, StatusCode};
@@ -32,12 +31,7 @@ impl Gate {
     pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Action {
         match deciding {
             Deciding::Done(outcome) => self.act(outcome),
-            Deciding::Asked(asked, answer) => {
-                let gate = Arc::clone(self);
-                let decided = self.answered(asked, answer);
-                let acted = decided.map(move |deciding| gate.act_when_decided(deciding));
-                Action::Ask(Box::pin(acted))
-            }
+            Deciding::Asked(asked) => Action::Ask(Box::pin(asked)),
             Deciding::Waiting(waiting) => Action::WaitForTurn(waiting),
         }
     }
@@ -164,10 +158,10 @@ impl Gate {
         let notes = &self.counters.notes;
         match take.keys() {
             _ if !notes.are_on() => {}
-            None => notes.chose(take.count_name()),
+            None => notes.chose(take.rule(), take.key()),
             Some(_) => {
-                let names = take.names_of_subjects(|_| Some(()));
-                names.for_each(|(name, ())| notes.chose(&name));
+                let keys = take.keys_of_subjects(|_| Some(()));
+                keys.for_each(|(key, ())| notes.chose(take.rule(), &key));
             }
         }
     }
@@ -177,14 +171,14 @@ impl Gate {
         let notes = &self.counters.notes;
         match take.keys() {
             _ if !notes.are_on() => {}
-            None => notes.denied(take.count_name(), decision.verdict()),
+            None => notes.denied(take.rule(), take.key(), decision.verdict()),
             Some(_) => {
                 let reset = |places: &[usize]| {
                     let states = places.iter().filter_map(|at| decision.quotas().get(*at));
                     let denying = states.filter(|state| state.is_exceeded());
                     denying.map(QuotaState::reset_after).max()
                 };
-                for (name, reset) in take.names_of_subjects(reset) {
+                for (key, reset) in take.keys_of_subjects(reset) {
                     // Another subject may deny the request for longer. Of permits nobody knows.
                     let verdict = match decision.retry_after() {
                         None => Verdict::Never,
@@ -193,7 +187,7 @@ impl Gate {
                             retry_after: wait.min(reset),
                         },
                     };
-                    notes.denied(&name, verdict);
+                    notes.denied(take.rule(), &key, verdict);
                 }
             }
         }

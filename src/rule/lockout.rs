@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::outcomes::Outcomes;
 use super::policy::Policy;
-use super::rule::{Rule, RuleSettings};
+use super::rule::Rule;
 use super::rule_error::RuleError;
-use super::subject::CountId;
+use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
 use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::spec::Holding;
@@ -214,10 +214,10 @@ impl Rule {
 }
 
 impl RuleSettings {
-    /// What may hold the keys of this count.
-    pub(super) fn holding(&self, count: &CountId) -> Holding {
+    /// What may hold the keys of the count of this subject, with this cost of its own.
+    pub(super) fn holding(&self, subject: Option<usize>, cost: Option<u64>) -> Holding {
         match &self.lockout {
-            Some(lockout) if self.is_locked(lockout, count) => {
+            Some(lockout) if self.is_locked(lockout, subject, cost) => {
                 Holding::Failures(Arc::clone(&lockout.spec))
             }
             _ if self.hold_at_most.is_some() => Holding::Partner,
@@ -225,11 +225,9 @@ impl RuleSettings {
         }
     }
 
-    /// Whether this is the count of the subject that is held.
-    fn is_locked(&self, lockout: &CheckedLockout, count: &CountId) -> bool {
-        let is_held = |name: &Arc<str>| self.subjects.is_empty() || *name == count.subject;
-        let is_its = lockout.subject.as_ref().is_none_or(is_held);
-        is_its && count.cost.is_none() && !count.is_permits
+    fn is_locked(&self, of: &CheckedLockout, subject: Option<usize>, cost: Option<u64>) -> bool {
+        let held = of.subject.as_deref().and_then(|it| self.place_of(Some(it)));
+        cost.is_none() && subject == held
     }
 
     /// Whether failures can hold a key under these policies, of the rule or of a plan.
@@ -237,33 +235,31 @@ impl RuleSettings {
         let Some(lockout) = &self.lockout else {
             return Ok(());
         };
-        let subject = match (&lockout.subject, &*self.subjects) {
-            (None, []) => None,
+        let key = match (lockout.subject.as_deref(), &*self.subjects) {
+            (None, []) => self.key.as_ref(),
             (None, _) => return Err(lockout_error("subject: expected which one is held")),
-            (Some(name), []) if self.only_subject.as_ref() == Some(name) => None,
-            (Some(name), subjects) => {
-                let known = subjects.iter().find(|it| it.name() == &**name);
-                let unknown = || RuleError::UnknownSubject(name.to_string());
-                Some(known.ok_or_else(unknown)?)
-            }
+            (name, []) if self.only_subject.as_deref() == name => self.key.as_ref(),
+            (Some(name), _) => match self.place_of(Some(name)) {
+                None => return Err(RuleError::UnknownSubject(name.to_owned())),
+                Some(at) => self.subjects[at].key(),
+            },
         };
-        let is_everyone = |key: &Arc<dyn KeyExtractor>| key.mark() == Everyone.mark();
-        if subject
-            .map_or(self.key.as_ref(), |it| it.key())
-            .is_some_and(is_everyone)
-        {
+        if key.is_some_and(|it| it.mark() == Everyone.mark()) {
             return Err(lockout_error(
                 "one failing client would hold everyone, expected a key",
             ));
         }
-        let is_locked = |policy: &Policy| self.is_locked(lockout, &self.id_of_count(policy));
+        let is_locked = |policy: &Policy| {
+            let subject = self.place_of(policy.subject());
+            !policy.is_concurrent() && self.is_locked(lockout, subject, policy.cost())
+        };
         if !policies.iter().any(is_locked) {
             let message = "nothing counts the requests of its key, expected a quota at their cost";
             return Err(lockout_error(message));
         }
         let (algorithm, after) = (self.algorithm.algorithm(), lockout.spec.after);
-        let is_reached = |it: &&Policy| !lockout.is_reached_by(it, algorithm, self.cost);
-        match policies.iter().find(is_reached) {
+        let is_small = |it: &&Policy| !lockout.is_reached_by(it, algorithm, self.cost);
+        match policies.iter().find(is_small) {
             None => Ok(()),
             Some(policy) => {
                 let quota = policy.quota();

@@ -100,13 +100,13 @@ impl Rule {
 
     /// How long a permit [lives](Self::with_permit_lease) without being renewed.
     #[must_use]
-    pub const fn permit_lease(&self) -> Duration {
+    pub fn permit_lease(&self) -> Duration {
         self.settings.permits.lease
     }
 
     /// What a [busy](Self::with_busy_retry) rule tells to wait.
     #[must_use]
-    pub const fn busy_retry(&self) -> Duration {
+    pub fn busy_retry(&self) -> Duration {
         self.settings.permits.busy_retry
     }
 

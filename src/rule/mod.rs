@@ -24,8 +24,6 @@
 // Without a file, nothing tells where rules come from.
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
-mod computed;
-mod count_name;
 mod exemptions;
 mod lockout;
 mod max_concurrent;
@@ -35,15 +33,16 @@ mod plans;
 mod policy;
 mod quotas;
 mod raise;
+mod resolved;
 pub(crate) mod rule;
 mod rule_error;
 pub(crate) mod rules;
+mod settings;
 mod shared_rules;
 mod subject;
 
 pub use crate::algorithm::share::Share;
 pub use crate::factor::Factor;
-pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
 pub(crate) use exemptions::FileSwitches;

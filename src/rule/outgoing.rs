@@ -81,7 +81,7 @@ impl Rule {
 
     /// Whether a partner's answers may hold its keys.
     #[must_use]
-    pub const fn is_outgoing(&self) -> bool {
+    pub fn is_outgoing(&self) -> bool {
         self.settings.hold_at_most.is_some()
     }
 

@@ -262,6 +262,12 @@ impl Ask {
         lives.max().unwrap_or(0)
     }
 
+    /// Whether both ask about a count.
+    pub(crate) fn shares_count_with(&self, other: &Self) -> bool {
+        let is_of_other = |it: &CountAsk| other.counts.iter().any(|other| other.name == it.name);
+        self.counts.iter().any(is_of_other)
+    }
+
     /// A hash of what it asks about.
     #[inline]
     pub(crate) fn hash(&self) -> u64 {
