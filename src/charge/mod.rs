@@ -8,6 +8,7 @@ mod charges;
 mod meter;
 mod permit;
 mod refund_queue;
+mod report;
 
 pub(crate) use answers::{Answers, Denial, LayerResponse};
 pub(crate) use charge::GiveBack;
@@ -17,4 +18,5 @@ pub(crate) use charges::in_call;
 pub use meter::{Meter, SettledBody};
 pub(crate) use permit::LatePermit;
 pub use permit::Permit;
-pub(crate) use refund_queue::{LateCharge, RefundQueue, spawn};
+pub(crate) use refund_queue::{LateCharge, RefundQueue, Wish, spawn};
+pub(crate) use report::Ended;

@@ -4,7 +4,7 @@ use http::{StatusCode, response};
 use super::action::Admission;
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{GiveBack, LayerResponse};
+use crate::charge::{Ended, GiveBack, LayerResponse, Wish};
 use crate::rule::{Outcomes, Rule};
 use crate::warning::{Warning, WarningKind};
 
@@ -13,12 +13,40 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 // What a layer gives back by the responses to its requests.
 impl Gate {
     /// Whether the response to a request under this rule matters.
+    pub(super) fn reads_response(&self, rule: &Rule) -> bool {
+        self.refunds_by_response(rule) || rule.lockout_outcomes().is_some()
+    }
+
+    /// Whether it may give back what the request was charged.
     pub(super) fn refunds_by_response(&self, rule: &Rule) -> bool {
         self.options.refund_if.is_some() || rule.outcomes().is_some()
     }
 
+    /// What is to be done with what a request with this response was charged.
+    pub(super) fn wishes(
+        &self,
+        admitted: &Admission,
+        response: &response::Parts,
+    ) -> [Option<Wish>; 2] {
+        let gives_back = self.wants_refund(admitted, response);
+        let lockout = admitted.rule.lockout_outcomes().filter(|_| {
+            // The handler was not called.
+            response.extensions.get::<LayerResponse>().is_none()
+        });
+        let ended = lockout.and_then(|[on, reset_on]| {
+            let is_among = |it| self.is_status_among(admitted, response, it, "lockout");
+            match () {
+                () if is_among(on) => Some(Ended::Failed),
+                () if is_among(reset_on) => Some(Ended::Succeeded),
+                () => None,
+            }
+        });
+        let gives_back = gives_back.then_some(Wish::GiveBack(GiveBack::Everything));
+        [gives_back, ended.map(Wish::End)]
+    }
+
     /// Whether what a request with this response was charged is to be given back.
-    pub(super) fn wants_refund(&self, admitted: &Admission, response: &response::Parts) -> bool {
+    fn wants_refund(&self, admitted: &Admission, response: &response::Parts) -> bool {
         let rule = &admitted.rule;
         self.is_among(admitted, response)
             || self.options.refund_if.as_ref().is_some_and(|condition| {
@@ -37,6 +65,17 @@ impl Gate {
             let denial = denial.as_ref();
             return denial.is_some_and(|it| it.refunds.is(&self.refunds));
         }
+        self.is_status_among(admitted, response, outcomes, "refund-on")
+    }
+
+    /// Whether the status of the response is among these outcomes of this setting.
+    fn is_status_among(
+        &self,
+        admitted: &Admission,
+        response: &response::Parts,
+        outcomes: &Outcomes,
+        setting: &'static str,
+    ) -> bool {
         if !admitted.is_grpc {
             return outcomes.contain_http(response.status);
         }
@@ -45,8 +84,7 @@ impl Gate {
             None => {
                 if response.status == StatusCode::OK && outcomes.have_status() {
                     self.log.trailers.get_or_init(|| {
-                        let warning =
-                            Warning::named(WarningKind::GrpcStatusInTrailers, "refund-on");
+                        let warning = Warning::named(WarningKind::GrpcStatusInTrailers, setting);
                         self.warnings.add(warning.about(admitted.rule.path()));
                     });
                 }
@@ -57,20 +95,27 @@ impl Gate {
 }
 
 impl Admission {
-    /// Gives back what a request or a call was charged whose service or function has failed, if its
-    /// rule says so.
-    pub(super) fn refund_error(&self) {
+    /// Does what its rule says with what a request or a call was charged whose service or function
+    /// has failed.
+    pub(super) fn service_failed(&self) {
         if self.rule.outcomes().is_some_and(Outcomes::contain_error) {
-            self.give_back();
+            self.grant(Wish::GiveBack(GiveBack::Everything));
+        }
+        match self.rule.lockout_outcomes() {
+            Some([on, _]) if on.contain_error() => self.grant(Wish::End(Ended::Failed)),
+            Some([_, reset_on]) if reset_on.contain_error() => {
+                self.grant(Wish::End(Ended::Succeeded));
+            }
+            _ => {}
         }
     }
 
-    pub(super) fn give_back(&self) {
+    pub(super) fn grant(&self, wish: Wish) {
         if let Some(charge) = &self.answer {
-            self.gate.refunds.give_back(charge, GiveBack::Everything);
+            self.gate.refunds.grant(charge, wish);
         }
         if let Some(charge) = &self.shadow {
-            charge.give_back(GiveBack::Everything);
+            charge.wish(wish);
         }
     }
 }

@@ -306,7 +306,8 @@ impl Gate {
     /// units that would make room: the client comes again soon. `None` if it is shown as it is.
     fn retry_soon_if_refunds_are_open(&self, take: &Take, decision: &Decision) -> Option<Decision> {
         const SOON: Duration = Duration::from_secs(1);
-        let may_have_room = decision.source() != Source::Operator && {
+        let is_held = decision.source() == Source::Operator || decision.is_locked_out();
+        let may_have_room = !is_held && {
             let counts = take.states(decision).zip(take.denials(decision));
             let mut denying = counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
             denying.all(|(count, states)| self.may_have_room(count, states))

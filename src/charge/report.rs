@@ -1,0 +1,216 @@
+//! What is said of a take under a lock-out: that it has failed, or succeeded.
+
+use std::mem::replace;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, sleep};
+
+use super::charge::Charge;
+use super::charges::Charges;
+use crate::deadline::Deadline;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::jitter;
+use crate::key::Key;
+use crate::log_on_change::LogOnChange;
+use crate::store::{Ask, Change, CountAsk, StoreFuture};
+use crate::sync::lock;
+use crate::trace;
+
+/// Tells of failures that the store was not told, and of those without a key.
+static UNTOLD: LogOnChange = LogOnChange::new();
+static NO_KEY: LogOnChange = LogOnChange::new();
+
+/// The pause before the store is told again, and up to how much longer it is.
+const PAUSE: Duration = Duration::from_millis(200);
+const MAX_JITTER: Duration = Duration::from_millis(100);
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Failed,
+    Succeeded,
+}
+
+/// What a store is told of a charge.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) charge: Charge,
+    change: Change,
+}
+
+impl Charge {
+    /// Says that the request has failed, such as a login with a wrong password: after so many
+    /// failures its key is [locked out](crate::Rule::with_lockout). The store is told in the
+    /// background, again until it answers, also if the request is dropped; before a refusal that is
+    /// delayed, say it first. What is said first of a charge counts, also before the outcome of the
+    /// response, and clones are one charge. Under a rule without a lock-out it does nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::rule::Lockout;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let hour = Duration::from_secs(3_600);
+    /// let lockout = Lockout::after(2).hold([hour]).on([] as [&str; 0]);
+    /// let login = Rule::new("login", [Quota::per_minute(10)])?.with_lockout(lockout)?;
+    /// let limits = Limits::new([login]);
+    /// for _ in 0..2 {
+    ///     let admitted = limits.check("login", "alice").await?;
+    ///     admitted.charge.expect("it was charged").failed();
+    /// }
+    /// let refused = limits.check("login", "alice").await.unwrap_err();
+    /// assert!(refused.decision().is_some_and(|it| it.is_locked_out()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn failed(&self) {
+        self.ended(Ended::Failed);
+    }
+
+    /// Says that the request has succeeded: earlier failures of its key count no more, and the
+    /// next hold is a first one. A hold stays. See [`failed`](Self::failed).
+    pub fn succeeded(&self) {
+        self.ended(Ended::Succeeded);
+    }
+
+    /// Says this, unless something was said before.
+    pub(super) fn ended(&self, what: Ended) {
+        let Some(at) = self.take().locked_count() else {
+            return;
+        };
+        if replace(&mut lock(&self.inner.state).has_ended, true) {
+            return;
+        }
+        let receipt = self.receipt();
+        let change = match what {
+            Ended::Succeeded if !self.decision().has_failures => return,
+            Ended::Succeeded => Change::Succeeded(receipt),
+            Ended::Failed => Change::Failed {
+                receipt,
+                id: next_id(),
+            },
+        };
+        if !self.take().counts()[at].name_in_store().has_key() {
+            if NO_KEY.failed() {
+                let path = self.take().rule().path();
+                trace::event!(warn: path, "a failure has no key: it would lock everyone out");
+            }
+            return;
+        }
+        let charge = self.clone();
+        self.inner.refunds.report(Report { charge, change });
+    }
+}
+
+impl Charges {
+    /// Says of each charge that the request has [failed](Charge::failed), for rules that
+    /// [lock out](crate::Rule::with_lockout).
+    ///
+    /// ```
+    /// use tidegate::store::Charges;
+    ///
+    /// async fn login(charges: Charges) -> &'static str {
+    ///     if !is_right().await {
+    ///         charges.of("login").failed();
+    ///         return "the name or the password is wrong";
+    ///     }
+    ///     charges.of("login").succeeded();
+    ///     "welcome"
+    /// }
+    /// # async fn is_right() -> bool { true }
+    /// # let _ = login;
+    /// ```
+    pub fn failed(&self) {
+        self.iter().for_each(Charge::failed);
+    }
+
+    /// Says of each charge that the request has [succeeded](Charge::succeeded).
+    pub fn succeeded(&self) {
+        self.iter().for_each(Charge::succeeded);
+    }
+}
+
+impl Report {
+    /// Tells the store.
+    pub(super) fn ask(&self) -> StoreFuture<u64> {
+        let take = self.charge.take();
+        let ask = take.first_question(take.cost()).unawaited(Ask::PATIENCE);
+        self.charge.store().change(&ask, &self.change)
+    }
+
+    /// Waits for the answer, and tells the store again until it answers, or until that is too late
+    /// to count.
+    pub(super) async fn insist(self, mut answer: StoreFuture<u64>) {
+        let lockout = self.count().and_then(|count| count.spec().lockout());
+        let within = lockout.map_or(Duration::ZERO, |it| Duration::from_micros(it.within));
+        let began = Instant::now();
+        loop {
+            match Deadline::after(Ask::PATIENCE).wait_for(answer).await {
+                Some(Ok(step)) => return self.answered(step),
+                Some(Err(error)) if self.is_final(&error) => return,
+                _ => {}
+            }
+            if began.elapsed() >= within {
+                return self.is_lost();
+            }
+            sleep(PAUSE + jitter::up_to(MAX_JITTER)).await;
+            answer = self.ask();
+        }
+    }
+
+    /// Whether there is no use in telling it again.
+    fn is_final(&self, error: &StoreError) -> bool {
+        let is_final = error.kind() == StoreErrorKind::Configuration;
+        if UNTOLD.failed() {
+            let (path, error) = (self.charge.take().rule().path(), error.to_string());
+            trace::event!(warn: path, error, is_final,
+                "failures stay in this process until the store answers");
+        }
+        is_final
+    }
+
+    #[cold]
+    pub(super) fn is_lost(&self) {
+        let path = self.charge.take().rule().path();
+        trace::event!(warn: path, "a failure is lost");
+    }
+
+    fn count(&self) -> Option<&CountAsk> {
+        let take = self.charge.take();
+        take.locked_count().map(|at| &take.counts()[at])
+    }
+
+    /// Logs that a hold has begun.
+    pub(super) fn answered(&self, step: u64) {
+        let path = self.charge.take().rule().path();
+        if UNTOLD.worked() {
+            trace::event!(warn: path, "failures are counted again");
+        }
+        let lockout = self.count().and_then(|count| count.spec().lockout());
+        let Some(lockout) = lockout.filter(|_| step > 0) else {
+            return;
+        };
+        let (take, hold) = (
+            self.charge.take(),
+            Duration::from_micros(lockout.hold(step)),
+        );
+        let until = SystemTime::now()
+            .checked_add(hold)
+            .map(httpdate::fmt_http_date);
+        // A text that nobody can read back, as in other events.
+        let key = Key::secret(take.key().as_str()).to_string();
+        let (shadow, until) = (take.in_shadow(), until.unwrap_or_default());
+        trace::event!(warn: path, key, step, until, shadow, "a key is locked out");
+    }
+}
+
+/// No other failure has it.
+fn next_id() -> u64 {
+    static FIRST: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..1 << 51));
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    *FIRST + 1 + LAST.fetch_add(1, Ordering::Relaxed)
+}
