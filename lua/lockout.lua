@@ -4,7 +4,7 @@
 --
 -- KEYS[1]  what is known: a string of numbers, `until ends since step`, and ` stamp:id` of each
 --          failure that counts. The key is held until `until`; from `ends` on nothing of this is
---          true; what was admitted at `since` or before counts nothing; `step` is how many times in a
+--          true; what was admitted before `since` counts nothing; `step` is how many times in a
 --          row the key was held. Behind a hold stands the failure that has begun it.
 -- ARGV[1]  when the take was admitted, in microseconds by the server's clock
 -- ARGV[2]  the id of the failure; 0 for a success; a text without a number only asks
@@ -34,18 +34,18 @@ held, ends, since, step = (held or 0) + 0, (ends or 0) + 0, (since or 0) + 0, (s
 if ends <= now then held, since, step, known = 0, 0, 0, '' end
 -- The clock went back.
 if held - now >= TEN_YEARS then held = 0 end
-if since >= now + within then since = 0 end
+if since > now + within then since = 0 end
 if now > held + DAY then step = 0 end
 if not tonumber(id) then return held > now and step or 0 end
 
-local is_new = admitted > since
-if id == '0' and is_new then since, step = admitted, 0 end
+local is_new = admitted >= since
+if id == '0' and is_new then since, step = admitted + 1, 0 end
 local number, failures = 0, ''
 for stamp, one in string.gmatch(known or '', '(%d+):(%d+)') do
   local at = stamp + 0
   -- It was asked before. One that has begun a hold is told again.
-  if one == id then return at <= since and held > now and step or 0 end
-  if at > since and at > now - within and at < now + within then
+  if one == id then return at < since and held > now and step or 0 end
+  if at >= since and at > now - within and at < now + within then
     number, failures = number + 1, failures .. ' ' .. stamp .. ':' .. one
   end
 end
@@ -57,7 +57,7 @@ if id ~= '0' then
   if number >= ARGV[3] + 0 then
     local times = {}
     for time in string.gmatch(ARGV[5], '%d+') do times[#times + 1] = time end
-    begun, step, since = step + 1, step + 1, now
+    begun, step, since = step + 1, step + 1, now + 1
     held = math.max(held, now + times[math.min(step, #times)])
     failures = string.format(' %.0f:%s', admitted, id)
   end

@@ -47,7 +47,7 @@ if is_written and member then call('PEXPIRE', KEYS[1], EXPIRY) end
 call('DEL', KEYS[1], KEYS[2], KEYS[3])
 local within = ARGV[1] + 0
 if within > 0 then
-  call('SET', KEYS[3], string.format('0 %.0f %.0f 0', now + within, now), 'PX',
+  call('SET', KEYS[3], string.format('0 %.0f %.0f 0', now + within, now + 1), 'PX',
     string.format('%.0f', math.ceil(within / 1000) + EXPIRY))
 end
 if is_written and member then

@@ -30,7 +30,7 @@ pub(crate) struct LockoutState {
     until: u64,
     /// From then on nothing of this is true.
     ends: u64,
-    /// What was admitted then or before counts nothing.
+    /// What was admitted before then counts nothing.
     since: u64,
     /// How many times in a row the key was held.
     step: u64,
@@ -67,7 +67,7 @@ impl LockoutState {
     pub(crate) fn reset(spec: &LockoutSpec, now: u64) -> Self {
         Self {
             ends: now + spec.within,
-            since: now,
+            since: now + 1,
             ..Self::default()
         }
     }
@@ -85,27 +85,23 @@ impl LockoutState {
         let mut next = self.at(spec, now);
         let admitted = admitted.min(now);
         let step_while_held = if next.until > now { next.step } else { 0 };
-        let oldest = now.saturating_sub(spec.within);
         match what {
             Reported::Nothing => return step_while_held,
             Reported::Failed(id) => {
                 // It was asked before. One that has begun a hold is told again.
                 if let Some((at, _)) = next.failures.iter().find(|known| known.1 == id) {
-                    return if *at <= next.since {
-                        step_while_held
-                    } else {
-                        0
-                    };
+                    return if *at < next.since { step_while_held } else { 0 };
                 }
-                if admitted <= next.since.max(oldest) {
+                if admitted < next.since || admitted + spec.within <= now {
                     return 0;
                 }
             }
-            Reported::Succeeded if admitted <= next.since => return 0,
-            Reported::Succeeded => (next.since, next.step) = (admitted, 0),
+            Reported::Succeeded if admitted < next.since => return 0,
+            Reported::Succeeded => (next.since, next.step) = (admitted + 1, 0),
         }
-        let counted = next.since.max(oldest) + 1..now + spec.within;
-        next.failures.retain(|(at, _)| counted.contains(at));
+        let (since, window) = (next.since, spec.within);
+        let counts = |at: u64| at >= since && at + window > now && at < now + window;
+        next.failures.retain(|(at, _)| counts(*at));
         let begun = match what {
             Reported::Failed(id) => next.fail(spec, now, (admitted, id)),
             _ => 0,
@@ -122,7 +118,7 @@ impl LockoutState {
         if self.failures.len() < spec.after {
             return 0;
         }
-        (self.step, self.since) = (self.step + 1, now);
+        (self.step, self.since) = (self.step + 1, now + 1);
         self.until = self.until.max(now + spec.hold(self.step));
         self.failures = vec![failure];
         self.step
@@ -138,7 +134,7 @@ impl LockoutState {
         if known.until >= now + TEN_YEARS {
             known.until = 0;
         }
-        if known.since >= now + spec.within {
+        if known.since > now + spec.within {
             known.since = 0;
         }
         if now > known.until + DAY {

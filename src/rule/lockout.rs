@@ -197,11 +197,6 @@ impl Rule {
     pub fn with_lockout(self, lockout: Lockout) -> Result<Self, RuleError> {
         let lockout = Arc::new(lockout.checked()?);
         let rule = self.with(|it| it.lockout = Some(lockout));
-        if rule.is_outgoing() {
-            return Err(lockout_error(
-                "a partner's answers hold the keys of outgoing calls",
-            ));
-        }
         rule.settings.check_lockout(&rule.settings.policies)?;
         rule.with_plans(std::iter::empty::<(&str, _)>())
     }
@@ -271,6 +266,6 @@ impl RuleSettings {
     }
 }
 
-fn lockout_error(message: &str) -> RuleError {
+pub(super) fn lockout_error(message: &str) -> RuleError {
     RuleError::Lockout(message.to_owned())
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lockout::lockout_error;
 use super::outcomes::Outcomes;
 use super::rule::Rule;
 use super::rule_error::RuleError;
@@ -99,6 +100,9 @@ impl Rule {
             () if !self.subjects().is_empty() || self.has_permits() => {
                 Err(RuleError::OutgoingSubjects)
             }
+            () if self.settings.lockout.is_some() => Err(lockout_error(
+                "a partner's answers hold the keys of outgoing calls",
+            )),
             () => Ok(self),
         }
     }
