@@ -116,28 +116,33 @@ impl Lockout {
     fn checked(self) -> Result<CheckedLockout, RuleError> {
         const RANGE: std::ops::RangeInclusive<Duration> =
             Duration::from_secs(1)..=Quota::MAX_WINDOW;
-        let times = self.holds.iter().chain([&self.within]);
+        let mut times = self.holds.iter().chain([&self.within]);
+        let on = self.on.as_deref();
+        let mut outcomes = on.iter().copied().chain([&*self.reset_on]).flatten();
         let wrong = match () {
-            () if !(1..=Self::MAX_AFTER).contains(&self.after) => "after: expected 1 to 100",
-            () if self.holds.is_empty() => "hold: expected for how long, such as 15 minutes",
-            () if !times.into_iter().all(|it| RANGE.contains(it)) => {
-                "within and hold: expected 1 s to ten years"
+            () if !(1..=Self::MAX_AFTER).contains(&self.after) => {
+                "a lock-out after 1 to 100 failures was expected"
             }
-            () if self.on.is_none() => {
-                "on: expected which answers are failures, such as \"401\"; none if code says it"
+            () if self.holds.is_empty() => "a lock-out without hold, expected such as 15 minutes",
+            () if !times.all(|it| RANGE.contains(it)) => {
+                "within and hold of a lock-out, expected 1 s to ten years"
             }
+            () if on.is_none() => {
+                "a lock-out without on, expected which answers are failures, such as \"401\"; \
+                 an empty list if code says it"
+            }
+            () if outcomes.any(|it| it == "denied") => "what is denied is no failure",
             () => "",
         };
-        let [on, reset_on] = [self.on.unwrap_or_default(), self.reset_on]
-            .map(|list| Outcomes::of_lockout(list.iter().map(String::as_str)));
+        let lists = [on.unwrap_or_default(), &self.reset_on];
+        let [on, reset_on] = lists.map(|list| Outcomes::of_lockout(list));
         let (on, reset_on) = (on?, reset_on?);
-        let wrong = if wrong.is_empty() && on.overlap(&reset_on) {
-            "reset-on: an outcome is a failure, too, expected one of both"
-        } else {
-            wrong
+        let wrong = match wrong {
+            "" if on.overlap(&reset_on) => "an answer is in on and in reset-on, expected one",
+            wrong => wrong,
         };
         if !wrong.is_empty() {
-            return Err(RuleError::Lockout(wrong.to_owned()));
+            return Err(lockout_error(wrong));
         }
         let micros = |time: &Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let spec = Arc::new(LockoutSpec {
@@ -232,7 +237,11 @@ impl RuleSettings {
         };
         let key = match (lockout.subject.as_deref(), &*self.subjects) {
             (None, []) => self.key.as_ref(),
-            (None, _) => return Err(lockout_error("subject: expected which one is held")),
+            (None, _) => {
+                return Err(lockout_error(
+                    "several subjects, expected subject: the one that is locked out",
+                ));
+            }
             (name, []) if self.only_subject.as_deref() == name => self.key.as_ref(),
             (Some(name), _) => match self.place_of(Some(name)) {
                 None => return Err(RuleError::UnknownSubject(name.to_owned())),
@@ -241,7 +250,7 @@ impl RuleSettings {
         };
         if key.is_some_and(|it| it.mark() == Everyone.mark()) {
             return Err(lockout_error(
-                "one failing client would hold everyone, expected a key",
+                "one failing client would lock everyone out, expected a key",
             ));
         }
         let is_locked = |policy: &Policy| {
@@ -249,7 +258,7 @@ impl RuleSettings {
             !policy.is_concurrent() && self.is_locked(lockout, subject, policy.cost())
         };
         if !policies.iter().any(is_locked) {
-            let message = "nothing counts the requests of its key, expected a quota at their cost";
+            let message = "nothing counts the requests of the key, expected a quota at their cost";
             return Err(lockout_error(message));
         }
         let (algorithm, after) = (self.algorithm.algorithm(), lockout.spec.after);

@@ -127,12 +127,10 @@ impl Outcomes {
     }
 
     /// Those of a lock-out, of which there may be none. No denial is among them.
-    pub(super) fn of_lockout<'a>(
-        list: impl ExactSizeIterator<Item = &'a str>,
-    ) -> Result<Self, RuleError> {
-        match list.len() {
-            0 => Ok(Self(Vec::new())),
-            _ => Self::parse(list),
+    pub(super) fn of_lockout(list: &[String]) -> Result<Self, RuleError> {
+        match list {
+            [] => Ok(Self(Vec::new())),
+            list => Self::parse(list.iter().map(String::as_str)),
         }
     }
 

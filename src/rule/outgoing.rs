@@ -101,7 +101,7 @@ impl Rule {
                 Err(RuleError::OutgoingSubjects)
             }
             () if self.settings.lockout.is_some() => Err(lockout_error(
-                "a partner's answers hold the keys of outgoing calls",
+                "a partner's answers hold the keys of outgoing calls, expected no lock-out",
             )),
             () => Ok(self),
         }

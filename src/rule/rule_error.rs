@@ -88,7 +88,7 @@ pub enum RuleError {
     #[error("{0} is no status of an answer, expected {expected}", expected = Outcomes::STATUSES)]
     NoStatus(String),
     /// A [lock-out](super::Lockout) does not make sense, or not beside what the rule says.
-    #[error("lock-out: {0}")]
+    #[error("{0}")]
     Lockout(String),
     /// [`Limits::usage`](crate::Limits::usage) is told no path.
     #[error("no path to show the usage of, expected those of one rule at least")]
