@@ -63,6 +63,13 @@ impl LockoutState {
         self.ends > now
     }
 
+    /// Holds the key at least so long, and says for how long it is held.
+    pub(crate) fn hold(&mut self, now: u64, time: u64) -> u64 {
+        self.until = self.until.max(now.saturating_add(time));
+        self.ends = self.ends.max(self.until);
+        self.until - now
+    }
+
     /// Without failures, hold and steps: what was admitted before counts nothing.
     pub(crate) fn reset(spec: &LockoutSpec, now: u64) -> Self {
         Self {

@@ -9,12 +9,13 @@ use tokio::time::{Instant, sleep};
 
 use super::charge::Charge;
 use super::charges::Charges;
+use crate::algorithm::lockout::LockoutSpec;
 use crate::deadline::Deadline;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 use crate::key::Key;
 use crate::log_on_change::LogOnChange;
-use crate::store::{Ask, Change, CountAsk, StoreFuture};
+use crate::store::{Ask, Change, StoreFuture};
 use crate::sync::lock;
 use crate::trace;
 
@@ -79,7 +80,7 @@ impl Charge {
 
     /// Says this, unless something was said before.
     pub(super) fn ended(&self, what: Ended) {
-        let Some(at) = self.take().locked_count() else {
+        let Some(count) = self.take().locked() else {
             return;
         };
         if replace(&mut lock(&self.inner.state).has_ended, true) {
@@ -94,7 +95,7 @@ impl Charge {
                 id: next_id(),
             },
         };
-        if !self.take().counts()[at].name_in_store().has_key() {
+        if !count.name_in_store().has_key() {
             if NO_KEY.failed() {
                 let path = self.take().rule().path();
                 trace::event!(warn: path, "a failure has no key: it would lock everyone out");
@@ -145,8 +146,7 @@ impl Report {
     /// Waits for the answer, and tells the store again until it answers, or until that is too late
     /// to count.
     pub(super) async fn insist(self, mut answer: StoreFuture<u64>) {
-        let lockout = self.count().and_then(|count| count.spec().lockout());
-        let within = lockout.map_or(Duration::ZERO, |it| Duration::from_micros(it.within));
+        let within = self.lockout().map_or(0, |it| it.within);
         let began = Instant::now();
         loop {
             match Deadline::after(Ask::PATIENCE).wait_for(answer).await {
@@ -154,7 +154,7 @@ impl Report {
                 Some(Err(error)) if self.is_final(&error) => return,
                 _ => {}
             }
-            if began.elapsed() >= within {
+            if began.elapsed() >= Duration::from_micros(within) {
                 return self.is_lost();
             }
             sleep(PAUSE + jitter::up_to(MAX_JITTER)).await;
@@ -179,9 +179,8 @@ impl Report {
         trace::event!(warn: path, "a failure is lost");
     }
 
-    fn count(&self) -> Option<&CountAsk> {
-        let take = self.charge.take();
-        take.locked_count().map(|at| &take.counts()[at])
+    fn lockout(&self) -> Option<&LockoutSpec> {
+        self.charge.take().locked()?.spec().lockout()
     }
 
     /// Logs that a hold has begun.
@@ -190,8 +189,7 @@ impl Report {
         if UNTOLD.worked() {
             trace::event!(warn: path, "failures are counted again");
         }
-        let lockout = self.count().and_then(|count| count.spec().lockout());
-        let Some(lockout) = lockout.filter(|_| step > 0) else {
+        let Some(lockout) = self.lockout().filter(|_| step > 0) else {
             return;
         };
         let (take, hold) = (

@@ -14,7 +14,7 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 impl Gate {
     /// Whether the response to a request under this rule matters.
     pub(super) fn reads_response(&self, rule: &Rule) -> bool {
-        self.refunds_by_response(rule) || rule.lockout_outcomes().is_some()
+        self.refunds_by_response(rule) || rule.counts_failures()
     }
 
     /// Whether it may give back what the request was charged.
@@ -29,20 +29,15 @@ impl Gate {
         response: &response::Parts,
     ) -> [Option<Wish>; 2] {
         let gives_back = self.wants_refund(admitted, response);
-        let lockout = admitted.rule.lockout_outcomes().filter(|_| {
-            // The handler was not called.
-            response.extensions.get::<LayerResponse>().is_none()
-        });
-        let ended = lockout.and_then(|[on, reset_on]| {
-            let is_among = |it| self.is_status_among(admitted, response, it, "lockout");
-            match () {
-                () if is_among(on) => Some(Ended::Failed),
-                () if is_among(reset_on) => Some(Ended::Succeeded),
-                () => None,
-            }
-        });
-        let gives_back = gives_back.then_some(Wish::GiveBack(GiveBack::Everything));
-        [gives_back, ended.map(Wish::End)]
+        // If a layer has answered, the handler was not called.
+        let is_handlers = response.extensions.get::<LayerResponse>().is_none();
+        let is_among =
+            |it: &Outcomes| is_handlers && self.is_status_among(admitted, response, it, "lockout");
+        let give_back = Wish::GiveBack(GiveBack::Everything);
+        [
+            gives_back.then_some(give_back),
+            ended(&admitted.rule, is_among),
+        ]
     }
 
     /// Whether what a request with this response was charged is to be given back.
@@ -94,6 +89,15 @@ impl Gate {
     }
 }
 
+/// Whether the rule says by this outcome that a request has failed, or succeeded.
+fn ended(rule: &Rule, is_among: impl Fn(&Outcomes) -> bool) -> Option<Wish> {
+    match rule.lockout_outcomes().map(|it| it.is_some_and(&is_among)) {
+        [true, _] => Some(Wish::End(Ended::Failed)),
+        [_, true] => Some(Wish::End(Ended::Succeeded)),
+        _ => None,
+    }
+}
+
 impl Admission {
     /// Does what its rule says with what a request or a call was charged whose service or function
     /// has failed.
@@ -101,12 +105,8 @@ impl Admission {
         if self.rule.outcomes().is_some_and(Outcomes::contain_error) {
             self.grant(Wish::GiveBack(GiveBack::Everything));
         }
-        match self.rule.lockout_outcomes() {
-            Some([on, _]) if on.contain_error() => self.grant(Wish::End(Ended::Failed)),
-            Some([_, reset_on]) if reset_on.contain_error() => {
-                self.grant(Wish::End(Ended::Succeeded));
-            }
-            _ => {}
+        if let Some(wish) = ended(&self.rule, Outcomes::contain_error) {
+            self.grant(wish);
         }
     }
 

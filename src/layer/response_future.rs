@@ -233,7 +233,7 @@ where
                 outage.mark(request.extensions_mut());
             }
             let rule = &admitted.rule;
-            if rule.outcomes().is_some() || rule.lockout_outcomes().is_some() {
+            if rule.outcomes().is_some() || rule.counts_failures() {
                 admitted.is_grpc =
                     grpc::content_type(request.method(), request.headers()).is_some();
             }

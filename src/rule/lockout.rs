@@ -14,6 +14,9 @@ use crate::algorithm::spec::Holding;
 use crate::key::{Everyone, KeyExtractor};
 use crate::quota::Quota;
 
+/// In microseconds.
+const SECOND: u64 = 1_000_000;
+
 /// Holds a key after so many failures, longer each time: see [`Rule::with_lockout`].
 ///
 /// ```
@@ -31,22 +34,11 @@ use crate::quota::Quota;
 /// # let _ = login;
 /// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Lockout {
-    after: u32,
-    within: Duration,
-    holds: Vec<Duration>,
-    on: Option<Vec<String>>,
-    reset_on: Vec<String>,
-    subject: Option<Arc<str>>,
-}
-
-/// A lock-out that makes sense.
-#[derive(Debug)]
-pub(super) struct CheckedLockout {
-    spec: Arc<LockoutSpec>,
-    on: Outcomes,
-    reset_on: Outcomes,
+    spec: LockoutSpec,
+    /// Failures, if it was said which they are, and successes.
+    outcomes: [Option<Result<Outcomes, RuleError>>; 2],
     subject: Option<Arc<str>>,
 }
 
@@ -56,13 +48,14 @@ impl Lockout {
 
     /// After so many failures of a key, 1 to 100.
     #[must_use]
-    pub const fn after(failures: u32) -> Self {
+    pub fn after(failures: u32) -> Self {
         Self {
-            after: failures,
-            within: Duration::from_secs(15 * 60),
-            holds: Vec::new(),
-            on: None,
-            reset_on: Vec::new(),
+            spec: LockoutSpec {
+                after: failures as usize,
+                within: 900_000_000,
+                holds: Box::default(),
+            },
+            outcomes: [None, None],
             subject: None,
         }
     }
@@ -70,8 +63,8 @@ impl Lockout {
     /// Within which time the requests came that failed, 1 s to ten years: in any such span, by the
     /// store's clock. Default: 15 minutes.
     #[must_use]
-    pub const fn within(mut self, time: Duration) -> Self {
-        self.within = time;
+    pub fn within(mut self, time: Duration) -> Self {
+        self.spec.within = micros(time);
         self
     }
 
@@ -80,7 +73,7 @@ impl Lockout {
     /// after a success, the next time is a first one. At least one is required.
     #[must_use]
     pub fn hold(mut self, times: impl IntoIterator<Item = Duration>) -> Self {
-        self.holds = times.into_iter().collect();
+        self.spec.holds = times.into_iter().map(micros).collect();
         self
     }
 
@@ -89,19 +82,16 @@ impl Lockout {
     /// a form answers a wrong password with a 200, and a 401 of an expired token is none. It may be
     /// empty, if code says [`Charges::failed`](crate::store::Charges::failed).
     #[must_use]
-    pub fn on<Text: Into<String>>(mut self, outcomes: impl IntoIterator<Item = Text>) -> Self {
-        self.on = Some(outcomes.into_iter().map(Into::into).collect());
+    pub fn on<'a>(mut self, outcomes: impl IntoIterator<Item = &'a str>) -> Self {
+        self.outcomes[0] = Some(Outcomes::of_lockout(outcomes));
         self
     }
 
     /// Which responses are successes. Default: none, since a page that is shown, or a login of the
     /// attacker under the same address, would end failures as well.
     #[must_use]
-    pub fn reset_on<Text: Into<String>>(
-        mut self,
-        outcomes: impl IntoIterator<Item = Text>,
-    ) -> Self {
-        self.reset_on = outcomes.into_iter().map(Into::into).collect();
+    pub fn reset_on<'a>(mut self, outcomes: impl IntoIterator<Item = &'a str>) -> Self {
+        self.outcomes[1] = Some(Outcomes::of_lockout(outcomes));
         self
     }
 
@@ -113,66 +103,21 @@ impl Lockout {
         self
     }
 
-    fn checked(self) -> Result<CheckedLockout, RuleError> {
-        const RANGE: std::ops::RangeInclusive<Duration> =
-            Duration::from_secs(1)..=Quota::MAX_WINDOW;
-        let mut times = self.holds.iter().chain([&self.within]);
-        let on = self.on.as_deref();
-        let mut outcomes = on.iter().copied().chain([&*self.reset_on]).flatten();
-        let wrong = match () {
-            () if !(1..=Self::MAX_AFTER).contains(&self.after) => {
-                "a lock-out after 1 to 100 failures was expected"
-            }
-            () if self.holds.is_empty() => "a lock-out without hold, expected such as 15 minutes",
-            () if !times.all(|it| RANGE.contains(it)) => {
-                "within and hold of a lock-out, expected 1 s to ten years"
-            }
-            () if on.is_none() => {
-                "a lock-out without on, expected which answers are failures, such as \"401\"; \
-                 an empty list if code says it"
-            }
-            () if outcomes.any(|it| it == "denied") => "what is denied is no failure",
-            () => "",
-        };
-        let lists = [on.unwrap_or_default(), &self.reset_on];
-        let [on, reset_on] = lists.map(|list| Outcomes::of_lockout(list));
-        let (on, reset_on) = (on?, reset_on?);
-        let wrong = match wrong {
-            "" if on.overlap(&reset_on) => "an answer is in on and in reset-on, expected one",
-            wrong => wrong,
-        };
-        if !wrong.is_empty() {
-            return Err(lockout_error(wrong));
-        }
-        let micros = |time: &Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let spec = Arc::new(LockoutSpec {
-            after: self.after as usize,
-            within: micros(&self.within),
-            holds: self.holds.iter().map(micros).collect(),
-        });
-        let subject = self.subject;
-        Ok(CheckedLockout {
-            spec,
-            on,
-            reset_on,
-            subject,
-        })
-    }
-}
-
-impl CheckedLockout {
-    /// Whether a quota lets so many requests pass within the time that they could be held.
-    fn is_reached_by(&self, policy: &Policy, algorithm: Algorithm, cost: u64) -> bool {
-        let (quota, within) = (policy.quota(), self.spec.within);
-        let cost = u128::from(policy.cost().unwrap_or(cost).max(1));
-        let max = u128::from(quota.max());
-        let (window, within) = (u128::from(quota.window_micros()), u128::from(within));
+    /// Whether a quota lets so few requests pass within the time that none can be held.
+    fn is_out_of_reach(&self, policy: &Policy, algorithm: Algorithm, cost: u64) -> bool {
+        let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(cost).max(1));
+        let [max, window, within] =
+            [quota.max(), quota.window_micros(), self.spec.within].map(u128::from);
         let units = match algorithm {
             Algorithm::Gcra => u128::from(quota.burst()) + max * within / window,
             _ => max * (within / window + 1),
         };
-        policy.is_concurrent() || units / cost >= self.spec.after as u128
+        !policy.is_concurrent() && units / u128::from(cost) < self.spec.after as u128
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Rule {
@@ -200,16 +145,20 @@ impl Rule {
     ///
     /// [`RuleError`] that says what does not make sense, or what it cannot stand beside.
     pub fn with_lockout(self, lockout: Lockout) -> Result<Self, RuleError> {
-        let lockout = Arc::new(lockout.checked()?);
-        let rule = self.with(|it| it.lockout = Some(lockout));
+        let rule = self.with(|it| it.lockout = Some(Arc::new(lockout)));
         rule.settings.check_lockout(&rule.settings.policies)?;
         rule.with_plans(std::iter::empty::<(&str, _)>())
     }
 
-    /// Which outcomes are failures, and which are successes; `None` if neither counts.
-    pub(crate) fn lockout_outcomes(&self) -> Option<[&Outcomes; 2]> {
-        let lockout = self.settings.lockout.as_ref()?;
-        Some([&lockout.on, &lockout.reset_on])
+    /// Whether failures count.
+    pub(crate) fn counts_failures(&self) -> bool {
+        self.settings.lockout.is_some()
+    }
+
+    /// Which outcomes are failures, and which are successes.
+    pub(crate) fn lockout_outcomes(&self) -> [Option<&Outcomes>; 2] {
+        let lockout = self.settings.lockout.as_deref();
+        [0, 1].map(|at| lockout?.outcomes[at].as_ref()?.as_ref().ok())
     }
 }
 
@@ -218,14 +167,14 @@ impl RuleSettings {
     pub(super) fn holding(&self, subject: Option<usize>, cost: Option<u64>) -> Holding {
         match &self.lockout {
             Some(lockout) if self.is_locked(lockout, subject, cost) => {
-                Holding::Failures(Arc::clone(&lockout.spec))
+                Holding::Failures(lockout.spec.clone().into())
             }
             _ if self.hold_at_most.is_some() => Holding::Partner,
             _ => Holding::Nothing,
         }
     }
 
-    fn is_locked(&self, of: &CheckedLockout, subject: Option<usize>, cost: Option<u64>) -> bool {
+    fn is_locked(&self, of: &Lockout, subject: Option<usize>, cost: Option<u64>) -> bool {
         let held = of.subject.as_deref().and_then(|it| self.place_of(Some(it)));
         cost.is_none() && subject == held
     }
@@ -235,43 +184,70 @@ impl RuleSettings {
         let Some(lockout) = &self.lockout else {
             return Ok(());
         };
-        let key = match (lockout.subject.as_deref(), &*self.subjects) {
-            (None, []) => self.key.as_ref(),
-            (None, _) => {
-                return Err(lockout_error(
-                    "several subjects, expected subject: the one that is locked out",
-                ));
-            }
-            (name, []) if self.only_subject.as_deref() == name => self.key.as_ref(),
-            (Some(name), _) => match self.place_of(Some(name)) {
-                None => return Err(RuleError::UnknownSubject(name.to_owned())),
-                Some(at) => self.subjects[at].key(),
-            },
-        };
-        if key.is_some_and(|it| it.mark() == Everyone.mark()) {
-            return Err(lockout_error(
-                "one failing client would lock everyone out, expected a key",
-            ));
+        for outcomes in lockout.outcomes.iter().flatten() {
+            outcomes.as_ref().map_err(Clone::clone)?;
         }
+        let subject = lockout.subject.as_deref();
+        let place = subject.and_then(|name| self.place_of(Some(name)));
+        if let Some(name) = subject
+            && place.is_none()
+            && self.only_subject.as_deref() != subject
+        {
+            return Err(RuleError::UnknownSubject(name.to_owned()));
+        }
+        let key = place.map_or(self.key.as_ref(), |at| self.subjects[at].key());
         let is_locked = |policy: &Policy| {
-            let subject = self.place_of(policy.subject());
-            !policy.is_concurrent() && self.is_locked(lockout, subject, policy.cost())
+            let place = self.place_of(policy.subject());
+            !policy.is_concurrent() && self.is_locked(lockout, place, policy.cost())
         };
-        if !policies.iter().any(is_locked) {
-            let message = "nothing counts the requests of the key, expected a quota at their cost";
+        let (spec, [on, reset_on]) = (&lockout.spec, &lockout.outcomes);
+        let mut times = spec.holds.iter().chain([&spec.within]);
+        let is_time = |time: &u64| (SECOND..=micros(Quota::MAX_WINDOW)).contains(time);
+        let checks = [
+            (
+                (1..=Lockout::MAX_AFTER as usize).contains(&spec.after),
+                "a lock-out after 1 to 100 failures was expected",
+            ),
+            (
+                !spec.holds.is_empty(),
+                "a lock-out without hold, expected such as 15 minutes",
+            ),
+            (
+                times.all(is_time),
+                "within and hold of a lock-out, expected 1 s to ten years",
+            ),
+            (
+                on.is_some(),
+                "a lock-out without on, expected which answers are failures, such as \"401\"; \
+                 an empty list if code says it",
+            ),
+            (
+                !matches!((on, reset_on), (Some(Ok(on)), Some(Ok(reset))) if on.overlap(reset)),
+                "an answer is in on and in reset-on, expected one",
+            ),
+            (
+                subject.is_some() || self.subjects.is_empty(),
+                "several subjects, expected subject: the one that is locked out",
+            ),
+            (
+                key.is_none_or(|it| it.mark() != Everyone.mark()),
+                "one failing client would lock everyone out, expected a key",
+            ),
+            (
+                policies.iter().any(is_locked),
+                "nothing counts the requests of the key, expected a quota at their cost",
+            ),
+        ];
+        if let Some((_, message)) = checks.iter().find(|(is_right, _)| !is_right) {
             return Err(lockout_error(message));
         }
-        let (algorithm, after) = (self.algorithm.algorithm(), lockout.spec.after);
-        let is_small = |it: &&Policy| !lockout.is_reached_by(it, algorithm, self.cost);
-        match policies.iter().find(is_small) {
-            None => Ok(()),
-            Some(policy) => {
-                let quota = policy.quota();
-                let message =
-                    format!("{quota} admits fewer than {after} requests within that time");
-                Err(RuleError::Lockout(message))
-            }
-        }
+        let (algorithm, cost) = (self.algorithm.algorithm(), self.cost);
+        let is_small = |it: &&Policy| lockout.is_out_of_reach(it, algorithm, cost);
+        policies.iter().find(is_small).map_or(Ok(()), |policy| {
+            let (quota, after) = (policy.quota(), spec.after);
+            let message = format!("{quota} admits fewer than {after} requests within that time");
+            Err(RuleError::Lockout(message))
+        })
     }
 }
 

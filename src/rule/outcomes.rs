@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
+use super::lockout::lockout_error;
 use super::rule::Rule;
 use super::rule_error::RuleError;
 
@@ -126,24 +127,31 @@ impl Outcomes {
         }
     }
 
-    /// Those of a lock-out, of which there may be none. No denial is among them.
-    pub(super) fn of_lockout(list: &[String]) -> Result<Self, RuleError> {
-        match list {
+    /// Those of a lock-out, of which there may be none.
+    pub(super) fn of_lockout<'a>(
+        list: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, RuleError> {
+        let list: Vec<_> = list.into_iter().collect();
+        match &list[..] {
             [] => Ok(Self(Vec::new())),
-            list => Self::parse(list.iter().map(String::as_str)),
+            list if list.contains(&Self::DENIED) => {
+                Err(lockout_error("what is denied is no failure"))
+            }
+            _ => Self::parse(list),
         }
     }
 
     /// Whether some outcome is among both.
     pub(super) fn overlap(&self, other: &Self) -> bool {
-        let are_both = |contain: &dyn Fn(&Self) -> bool| contain(self) && contain(other);
-        let statuses = (100..600).filter_map(|status| StatusCode::from_u16(status).ok());
+        let mut statuses = (100..600).filter_map(|status| StatusCode::from_u16(status).ok());
         let mut grpc = (0..=16_u8).map(|code| code.to_string());
-        statuses
-            .into_iter()
-            .any(|it| are_both(&|all: &Self| all.contain_http(it)))
-            || grpc.any(|it| are_both(&|all: &Self| all.contain_grpc(it.as_bytes())))
-            || are_both(&Self::contain_error)
+        statuses.any(|it| self.contain_http(it) && other.contain_http(it))
+            || grpc.any(|it| {
+                [self, other]
+                    .iter()
+                    .all(|all| all.contain_grpc(it.as_bytes()))
+            })
+            || self.contain_error() && other.contain_error()
     }
 
     /// Whether the status of a response to an HTTP request is among them.

@@ -250,10 +250,10 @@ impl Ask {
         &self.counts
     }
 
-    /// The place of its count whose key failures lock out.
-    pub(crate) fn locked_count(&self) -> Option<usize> {
+    /// Its count whose key failures lock out.
+    pub(crate) fn locked(&self) -> Option<&CountAsk> {
         let mut counts = self.counts.iter();
-        counts.position(|count| count.spec.lockout().is_some())
+        counts.find(|count| count.spec.lockout().is_some())
     }
 
     /// The longest time for which a charge counts, in microseconds.

@@ -86,7 +86,7 @@ impl MemoryStore {
             let mut looks = looks.iter().zip(ask.counts());
             looks.all(|(look, ask)| has_room(look, ask))
         };
-        let is_held = holds.iter().any(|it| it.time.is_some());
+        let is_held = holds.iter().any(|(held_for, _)| held_for.is_some());
         let mut decisions = match !is_held && all_fit() {
             true => {
                 let is_new = |(ask, place): &&(&CountAsk, CountPlace)| match place {
@@ -117,11 +117,11 @@ impl MemoryStore {
             }
         };
         let of_counts = decisions.iter_mut().zip(ask.counts()).zip(&holds);
-        for ((decision, count), known) in of_counts {
-            if let Some(time) = known.time {
-                *decision = held(decision.clone(), count, time);
+        for ((decision, count), (held_for, has_failures)) in of_counts {
+            decision.has_failures = decision.is_allowed() && *has_failures;
+            if let Some(time) = held_for {
+                *decision = held(decision.clone(), count, *time);
             }
-            decision.has_failures = decision.is_allowed() && known.has_failures;
         }
         Some(Ok(ask.decision_of(decisions)))
     }

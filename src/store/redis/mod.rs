@@ -378,8 +378,8 @@ impl RedisStore {
 
     /// Notes what became of a take of the count whose key failures lock out.
     fn report(&self, ask: &Ask, (admitted, what): (u64, Reported)) -> StoreFuture<u64> {
-        let count = ask.locked_count().map(|at| &ask.counts()[at]);
-        let Some((count, spec)) = count.and_then(|it| Some((it, it.spec().lockout()?))) else {
+        let Some((count, spec)) = ask.locked().and_then(|it| Some((it, it.spec().lockout()?)))
+        else {
             return StoreFuture::ready(Ok(0));
         };
         let id = match what {
