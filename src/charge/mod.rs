@@ -11,7 +11,6 @@ mod refund_queue;
 mod report;
 
 pub(crate) use answers::{Answers, Denial, LayerResponse};
-pub(crate) use charge::GiveBack;
 pub use charge::{Charge, Settled};
 pub use charges::Charges;
 pub(crate) use charges::in_call;
@@ -19,4 +18,3 @@ pub use meter::{Meter, SettledBody};
 pub(crate) use permit::LatePermit;
 pub use permit::Permit;
 pub(crate) use refund_queue::{LateCharge, RefundQueue, Wish, spawn};
-pub(crate) use report::Ended;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::charge::{Charge, GiveBack};
 use super::permit::HeldPermits;
-use super::report::{Ended, Report};
+use super::report::Report;
 use crate::deadline::Deadline;
 use crate::store::{Ask, Store, StoreFuture};
 use crate::sync::lock;
@@ -75,14 +75,6 @@ impl RefundQueue {
                     refund.answered(units);
                 }
             })),
-        }
-    }
-
-    /// Does this with a charge.
-    pub(crate) fn grant(&self, charge: &Charge, wish: Wish) {
-        match wish {
-            Wish::GiveBack(what) => self.give_back(charge, what),
-            Wish::End(what) => charge.ended(what),
         }
     }
 
@@ -173,12 +165,8 @@ enum LateState {
     Answered(Option<Charge>),
 }
 
-/// What is to be done with a charge when it is known.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Wish {
-    GiveBack(GiveBack),
-    End(Ended),
-}
+/// What is done with a charge when it is known.
+pub(crate) type Wish = fn(&Charge);
 
 impl LateCharge {
     /// The charge of a take about which the store is asked now, which these refunds give back.
@@ -194,9 +182,7 @@ impl LateCharge {
         let answered = LateState::Answered(charge.clone());
         let before = std::mem::replace(&mut *lock(&self.state), answered);
         if let (LateState::Asked(wishes), Some(charge)) = (before, charge) {
-            wishes
-                .iter()
-                .for_each(|(wish, _)| self.refunds.grant(&charge, *wish));
+            wishes.iter().for_each(|(wish, _)| wish(&charge));
         }
     }
 
@@ -208,7 +194,7 @@ impl LateCharge {
             LateState::Answered(Some(charge)) => {
                 let charge = charge.clone();
                 drop(state);
-                self.refunds.grant(&charge, wish);
+                wish(&charge);
             }
             LateState::Answered(None) => {}
         }

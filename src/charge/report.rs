@@ -11,6 +11,7 @@ use super::charge::Charge;
 use super::charges::Charges;
 use crate::algorithm::lockout::LockoutSpec;
 use crate::deadline::Deadline;
+use crate::decision::Receipt;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 use crate::key::Key;
@@ -26,13 +27,6 @@ static NO_KEY: LogOnChange = LogOnChange::new();
 /// The pause before the store is told again, and up to how much longer it is.
 const PAUSE: Duration = Duration::from_millis(200);
 const MAX_JITTER: Duration = Duration::from_millis(100);
-
-/// What became of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Failed,
-    Succeeded,
-}
 
 /// What a store is told of a charge.
 #[derive(Debug)]
@@ -69,41 +63,32 @@ impl Charge {
     /// # }
     /// ```
     pub fn failed(&self) {
-        self.ended(Ended::Failed);
+        let id = next_id();
+        self.ended(|receipt| Change::Failed { receipt, id });
     }
 
     /// Says that the request has succeeded: earlier failures of its key count no more, and the
     /// next hold is a first one. A hold stays. See [`failed`](Self::failed).
     pub fn succeeded(&self) {
-        self.ended(Ended::Succeeded);
+        self.ended(Change::Succeeded);
     }
 
-    /// Says this, unless something was said before.
-    pub(super) fn ended(&self, what: Ended) {
-        let Some(count) = self.take().locked() else {
-            return;
-        };
-        if replace(&mut lock(&self.inner.state).has_ended, true) {
-            return;
-        }
-        let receipt = self.receipt();
-        let change = match what {
-            Ended::Succeeded if !self.decision().has_failures => return,
-            Ended::Succeeded => Change::Succeeded(receipt),
-            Ended::Failed => Change::Failed {
-                receipt,
-                id: next_id(),
-            },
-        };
-        if !count.name_in_store().has_key() {
-            if NO_KEY.failed() {
+    /// Tells the store, unless something was said before, or a success would end nothing.
+    fn ended(&self, change: impl FnOnce(Receipt) -> Change) {
+        let change = change(self.receipt());
+        let is_needed = !matches!(change, Change::Succeeded(_)) || self.decision().has_failures;
+        match self.take().locked() {
+            Some(_) if replace(&mut lock(&self.inner.state).has_ended, true) || !is_needed => {}
+            Some(count) if count.name_in_store().has_key() => {
+                let charge = self.clone();
+                self.inner.refunds.report(Report { charge, change });
+            }
+            Some(_) if NO_KEY.failed() => {
                 let path = self.take().rule().path();
                 trace::event!(warn: path, "a failure has no key: it would lock everyone out");
             }
-            return;
+            _ => {}
         }
-        let charge = self.clone();
-        self.inner.refunds.report(Report { charge, change });
     }
 }
 

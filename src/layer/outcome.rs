@@ -4,7 +4,7 @@ use http::{StatusCode, response};
 use super::action::Admission;
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{Ended, GiveBack, LayerResponse, Wish};
+use crate::charge::{Charge, LayerResponse, Wish};
 use crate::rule::{Outcomes, Rule};
 use crate::warning::{Warning, WarningKind};
 
@@ -33,7 +33,7 @@ impl Gate {
         let is_handlers = response.extensions.get::<LayerResponse>().is_none();
         let is_among =
             |it: &Outcomes| is_handlers && self.is_status_among(admitted, response, it, "lockout");
-        let give_back = Wish::GiveBack(GiveBack::Everything);
+        let give_back: Wish = Charge::refund_later;
         [
             gives_back.then_some(give_back),
             ended(&admitted.rule, is_among),
@@ -92,8 +92,8 @@ impl Gate {
 /// Whether the rule says by this outcome that a request has failed, or succeeded.
 fn ended(rule: &Rule, is_among: impl Fn(&Outcomes) -> bool) -> Option<Wish> {
     match rule.lockout_outcomes().map(|it| it.is_some_and(&is_among)) {
-        [true, _] => Some(Wish::End(Ended::Failed)),
-        [_, true] => Some(Wish::End(Ended::Succeeded)),
+        [true, _] => Some(Charge::failed),
+        [_, true] => Some(Charge::succeeded),
         _ => None,
     }
 }
@@ -103,7 +103,7 @@ impl Admission {
     /// has failed.
     pub(super) fn service_failed(&self) {
         if self.rule.outcomes().is_some_and(Outcomes::contain_error) {
-            self.grant(Wish::GiveBack(GiveBack::Everything));
+            self.grant(Charge::refund_later);
         }
         if let Some(wish) = ended(&self.rule, Outcomes::contain_error) {
             self.grant(wish);
@@ -112,7 +112,7 @@ impl Admission {
 
     pub(super) fn grant(&self, wish: Wish) {
         if let Some(charge) = &self.answer {
-            self.gate.refunds.grant(charge, wish);
+            wish(charge);
         }
         if let Some(charge) = &self.shadow {
             charge.wish(wish);
