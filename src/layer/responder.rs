@@ -173,7 +173,12 @@ impl Gate {
             _ if !notes.are_on() => {}
             None => notes.denied(take.rule(), take.key(), decision.verdict()),
             Some(_) => {
+                let locked = take.locked().filter(|_| decision.is_locked_out());
+                let locked = locked.map(|count| count.places(take.rule().counts()));
                 let reset = |places: &[usize]| {
+                    if locked == Some(places) {
+                        return decision.retry_after();
+                    }
                     let states = places.iter().filter_map(|at| decision.quotas().get(*at));
                     let denying = states.filter(|state| state.is_exceeded());
                     denying.map(QuotaState::reset_after).max()

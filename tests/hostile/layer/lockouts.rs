@@ -218,3 +218,60 @@ async fn a_flood_changes_nothing() {
     assert_eq!(admitted, 120);
     assert_eq!(guesses(&world, "alice", 2).await, [401, 429]);
 }
+
+/// The page says until when and how often, also for the subject of a joint rule; a reset there ends
+/// it.
+#[tokio::test(start_paused = true)]
+async fn the_page() {
+    let subject = |name: &str| {
+        let key = Header::new(&format!("x-{name}"));
+        Subject::new(name, key).limit(Quota::per_hour(1_000))
+    };
+    let lockout = Lockout::after(3)
+        .within(HOUR)
+        .hold([HOUR, 2 * HOUR])
+        .on(["401"]);
+    let joint = Rule::joint("login", [subject("net"), subject("user")]).expect("valid");
+    let joint = joint
+        .with_lockout(lockout.clone().subject("user"))
+        .expect("it makes sense");
+    let single = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
+    let single = single.with_lockout(lockout).expect("it makes sense");
+    for (rule, subject) in [(single, None), (joint, Some("user"))] {
+        let world = World::paused([rule]);
+        let page = world.limits.page().allow_changes().show_keys().router();
+        let ask = async |what: &str| {
+            let body = json!({"rule": "login", "key": "alice", "subject": subject});
+            let (status, answer) =
+                kit::operate(&page, &format!("/api/{what}"), &body.to_string()).await;
+            assert_eq!(status, 200, "{answer}");
+            serde_json::from_str::<Value>(&answer).expect("JSON")
+        };
+        for times in 1..=2_u64 {
+            let shown = ask("key").await;
+            assert_eq!(
+                (&shown["locked_out_s"], &shown["allowed"]),
+                (&Value::Null, &json!(true))
+            );
+            let fields = "x-user: alice, x-net: n, x-status: 401";
+            world.statuses("login", fields, 4).await;
+            let shown = ask("key").await;
+            let seconds = shown["locked_out_s"].as_f64().expect("it is locked out");
+            assert!(
+                seconds > 3_599. * times as f64 && seconds <= 3_600. * times as f64,
+                "{shown}"
+            );
+            assert_eq!(shown["locked_out_times"], times);
+            assert_eq!(shown["allowed"], false);
+            advance(2 * HOUR).await;
+        }
+        world
+            .statuses("login", "x-user: alice, x-net: n, x-status: 401", 4)
+            .await;
+        assert_eq!(ask("key").await["locked_out_times"], 3);
+        assert_eq!(ask("reset").await["found"], true);
+        assert_eq!(ask("key").await["locked_out_s"], Value::Null);
+        let fields = "x-user: alice, x-net: n, x-status: 401";
+        assert_eq!(world.statuses("login", fields, 1).await, [401]);
+    }
+}
