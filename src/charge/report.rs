@@ -9,12 +9,10 @@ use tokio::time::{Instant, sleep};
 
 use super::charge::Charge;
 use super::charges::Charges;
-use crate::algorithm::lockout::LockoutSpec;
 use crate::deadline::Deadline;
 use crate::decision::Receipt;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
-use crate::key::Key;
 use crate::log_on_change::LogOnChange;
 use crate::store::{Ask, Change, StoreFuture};
 use crate::sync::lock;
@@ -131,7 +129,7 @@ impl Report {
     /// Waits for the answer, and tells the store again until it answers, or until that is too late
     /// to count.
     pub(super) async fn insist(self, mut answer: StoreFuture<u64>) {
-        let within = self.lockout().map_or(0, |it| it.within);
+        let within = self.charge.take().lockout().map_or(0, |it| it.within);
         let began = Instant::now();
         loop {
             match Deadline::after(Ask::PATIENCE).wait_for(answer).await {
@@ -164,17 +162,13 @@ impl Report {
         trace::event!(warn: path, "a failure is lost");
     }
 
-    fn lockout(&self) -> Option<&LockoutSpec> {
-        self.charge.take().locked()?.spec().lockout()
-    }
-
     /// Logs that a hold has begun.
     pub(super) fn answered(&self, step: u64) {
         let path = self.charge.take().rule().path();
         if UNTOLD.worked() {
             trace::event!(warn: path, "failures are counted again");
         }
-        let Some(lockout) = self.lockout().filter(|_| step > 0) else {
+        let Some(lockout) = self.charge.take().lockout().filter(|_| step > 0) else {
             return;
         };
         let (take, hold) = (
@@ -184,8 +178,7 @@ impl Report {
         let until = SystemTime::now()
             .checked_add(hold)
             .map(httpdate::fmt_http_date);
-        // A text that nobody can read back, as in other events.
-        let key = Key::secret(take.key().as_str()).to_string();
+        let key = take.key().hashed().to_string();
         let (shadow, until) = (take.in_shadow(), until.unwrap_or_default());
         trace::event!(warn: path, key, step, until, shadow, "a key is locked out");
     }

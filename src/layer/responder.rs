@@ -437,10 +437,8 @@ impl Gate {
     fn log_one_denial(&self, take: &Take, decision: &Decision) {
         let quotas = decision.denied_by(take.rule().policies());
         let quotas: Vec<_> = quotas.map(Policy::name).collect();
-        let key = self.options.traces_keys.then(|| {
-            let hashed = crate::key::Key::default().with_secret(take.key().as_str());
-            tracing::field::display(hashed)
-        });
+        let key = self.options.traces_keys.then(|| take.key().hashed());
+        let key = key.map(tracing::field::display);
         tracing::debug!(
             path = take.rule().path(),
             quotas = quotas.join(","),

@@ -24,7 +24,7 @@ const SECOND: u64 = 1_000_000;
 /// use tidegate::rule::Lockout;
 /// use tidegate::{PeerIp, Quota, Rule};
 ///
-/// let minutes = |minutes| Duration::from_secs(60 * minutes);
+/// let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
 /// let lockout = Lockout::after(5)
 ///     .within(minutes(15))
 ///     .hold([minutes(15), minutes(60), minutes(24 * 60)])

@@ -4,6 +4,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::algorithm::AlgorithmConfig;
+use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::share::Share;
 use crate::algorithm::spec::Spec;
 use crate::counts::RuleCounts;
@@ -254,6 +255,11 @@ impl Ask {
     pub(crate) fn locked(&self) -> Option<&CountAsk> {
         let mut counts = self.counts.iter();
         counts.find(|count| count.spec.lockout().is_some())
+    }
+
+    /// After how many failures that key is held.
+    pub(crate) fn lockout(&self) -> Option<&LockoutSpec> {
+        self.locked()?.spec.lockout()
     }
 
     /// The longest time for which a charge counts, in microseconds.
