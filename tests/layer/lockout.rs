@@ -350,7 +350,7 @@ async fn a_line_in_the_log() {
 async fn of_several_subjects() {
     let stores = Stores::start().await;
     let subject = |name: &str, max| {
-        let key = Header::new(&format!("x-{name}"));
+        let key = Header::new(format!("x-{name}"));
         Subject::new(name, key).limit(Quota::per_minute(max))
     };
     for store in &stores.all {

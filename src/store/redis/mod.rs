@@ -378,8 +378,7 @@ impl RedisStore {
 
     /// Notes what became of a take of the count whose key failures lock out.
     fn report(&self, ask: &Ask, (admitted, what): (u64, Reported)) -> StoreFuture<u64> {
-        let Some((count, spec)) = ask.locked().and_then(|it| Some((it, it.spec().lockout()?)))
-        else {
+        let Some((count, spec)) = ask.locked().zip(ask.lockout()) else {
             return StoreFuture::ready(Ok(0));
         };
         let id = match what {

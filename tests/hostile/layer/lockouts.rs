@@ -224,7 +224,7 @@ async fn a_flood_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn the_page() {
     let subject = |name: &str| {
-        let key = Header::new(&format!("x-{name}"));
+        let key = Header::new(format!("x-{name}"));
         Subject::new(name, key).limit(Quota::per_hour(1_000))
     };
     let lockout = Lockout::after(3)
