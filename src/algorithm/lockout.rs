@@ -192,6 +192,16 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_makes_no_step_last_longer() {
+        let mut state = LockoutState::default();
+        (1..=3).for_each(|at| _ = fail(&mut state, 1_000 + at, at));
+        let end = 1_013 + 86_400;
+        assert_eq!(fail(&mut state, end - 5, 4), 0);
+        let again: Vec<_> = (5..7).map(|id| fail(&mut state, end + 5, id)).collect();
+        assert_eq!(again, [0, 1]);
+    }
+
+    #[test]
     fn failures_leave_the_window() {
         let mut state = LockoutState::default();
         for at in 1..100 {

@@ -137,7 +137,7 @@ async fn play(both: &Both, rule: &Arc<Rule>, random: &mut Random) -> BTreeMap<&'
         let key = random.below(2) as usize;
         let (take, now) = (take_of(rule, names[key]), both.clock.now());
         let oracle = &mut oracles[key];
-        match random.below(20) {
+        match random.below(21) {
             0..8 => {
                 let take = take.with_cost(random.below(3));
                 let decision = both.take(&take, is_same).await;
@@ -196,6 +196,11 @@ async fn play(both: &Both, rule: &Arc<Rule>, random: &mut Random) -> BTreeMap<&'
                 let other = both.redis.peek(&take).await.expect("an answer");
                 assert_eq!(look, other.with_source(Source::Local));
                 assert!(!oracle.is_held(now) || look.remaining() == 0);
+            }
+            17 if random.is(10) && oracle.step > 0 => {
+                // Steps end soon.
+                let end = oracle.until + 86_400_000_000;
+                both.clock.set(now.max(end - random.below(50_000_000)));
             }
             _ => {
                 let steps = [
