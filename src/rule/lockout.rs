@@ -104,15 +104,15 @@ impl Lockout {
     }
 
     /// Whether a quota lets so few requests pass within the time that none can be held.
-    fn is_out_of_reach(&self, policy: &Policy, algorithm: Algorithm, cost: u64) -> bool {
-        let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(cost).max(1));
-        let [max, window, within] =
-            [quota.max(), quota.window_micros(), self.spec.within].map(u128::from);
-        let units = match algorithm {
+    fn is_out_of_reach(&self, policy: &Policy, of: &RuleSettings) -> bool {
+        let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(of.cost).max(1));
+        let [max, window, within, cost] =
+            [quota.max(), quota.window_micros(), self.spec.within, cost].map(u128::from);
+        let units = match of.algorithm.algorithm() {
             Algorithm::Gcra => u128::from(quota.burst()) + max * within / window,
             _ => max * (within / window + 1),
         };
-        !policy.is_concurrent() && units / u128::from(cost) < self.spec.after as u128
+        !policy.is_concurrent() && units / cost < self.spec.after as u128
     }
 }
 
@@ -184,73 +184,56 @@ impl RuleSettings {
         let Some(lockout) = &self.lockout else {
             return Ok(());
         };
-        for outcomes in lockout.outcomes.iter().flatten() {
-            outcomes.as_ref().map_err(Clone::clone)?;
-        }
-        let subject = lockout.subject.as_deref();
+        let [on, reset_on] = lockout.outcomes.clone().map(Option::transpose);
+        let (on, reset_on) = (on?, reset_on?);
+        let (spec, subject) = (&lockout.spec, lockout.subject.as_deref());
         let place = subject.and_then(|name| self.place_of(Some(name)));
-        if let Some(name) = subject
-            && place.is_none()
-            && self.only_subject.as_deref() != subject
-        {
-            return Err(RuleError::UnknownSubject(name.to_owned()));
-        }
         let key = place.map_or(self.key.as_ref(), |at| self.subjects[at].key());
+        let is_time = |time: &u64| (SECOND..=micros(Quota::MAX_WINDOW)).contains(time);
         let is_locked = |policy: &Policy| {
             let place = self.place_of(policy.subject());
             !policy.is_concurrent() && self.is_locked(lockout, place, policy.cost())
         };
-        let (spec, [on, reset_on]) = (&lockout.spec, &lockout.outcomes);
-        let mut times = spec.holds.iter().chain([&spec.within]);
-        let is_time = |time: &u64| (SECOND..=micros(Quota::MAX_WINDOW)).contains(time);
-        let checks = [
-            (
-                (1..=Lockout::MAX_AFTER as usize).contains(&spec.after),
-                "a lock-out after 1 to 100 failures was expected",
-            ),
-            (
-                !spec.holds.is_empty(),
-                "a lock-out without hold, expected such as 15 minutes",
-            ),
-            (
-                times.all(is_time),
-                "within and hold of a lock-out, expected 1 s to ten years",
-            ),
-            (
-                on.is_some(),
+        let is_small = |it: &&Policy| lockout.is_out_of_reach(it, self);
+        Err(RuleError::Lockout(match () {
+            () if place.is_none()
+                && subject.is_some()
+                && self.only_subject.as_deref() != subject =>
+            {
+                return Err(RuleError::UnknownSubject(
+                    subject.unwrap_or_default().to_owned(),
+                ));
+            }
+            () if !(1..=Lockout::MAX_AFTER as usize).contains(&spec.after) => {
+                "a lock-out after 1 to 100 failures was expected"
+            }
+            () if spec.holds.is_empty() => "a lock-out without hold, expected such as 15 minutes",
+            () if !spec.holds.iter().chain([&spec.within]).all(is_time) => {
+                "within and hold of a lock-out, expected 1 s to ten years"
+            }
+            () if on.is_none() => {
                 "a lock-out without on, expected which answers are failures, such as \"401\"; \
-                 an empty list if code says it",
-            ),
-            (
-                !matches!((on, reset_on), (Some(Ok(on)), Some(Ok(reset))) if on.overlap(reset)),
-                "an answer is in on and in reset-on, expected one",
-            ),
-            (
-                subject.is_some() || self.subjects.is_empty(),
-                "several subjects, expected subject: the one that is locked out",
-            ),
-            (
-                key.is_none_or(|it| it.mark() != Everyone.mark()),
-                "one failing client would lock everyone out, expected a key",
-            ),
-            (
-                policies.iter().any(is_locked),
-                "nothing counts the requests of the key, expected a quota at their cost",
-            ),
-        ];
-        if let Some((_, message)) = checks.iter().find(|(is_right, _)| !is_right) {
-            return Err(lockout_error(message));
-        }
-        let (algorithm, cost) = (self.algorithm.algorithm(), self.cost);
-        let is_small = |it: &&Policy| lockout.is_out_of_reach(it, algorithm, cost);
-        policies.iter().find(is_small).map_or(Ok(()), |policy| {
-            let (quota, after) = (policy.quota(), spec.after);
-            let message = format!("{quota} admits fewer than {after} requests within that time");
-            Err(RuleError::Lockout(message))
-        })
+                 an empty list if code says it"
+            }
+            () if on
+                .zip(reset_on)
+                .is_some_and(|(on, reset_on)| on.overlap(&reset_on)) =>
+            {
+                "an answer is in on and in reset-on, expected one"
+            }
+            () if subject.is_none() && !self.subjects.is_empty() => {
+                "several subjects, expected subject: the one that is locked out"
+            }
+            () if key.is_some_and(|it| it.mark() == Everyone.mark()) => {
+                "one failing client would lock everyone out, expected a key"
+            }
+            () if !policies.iter().any(is_locked) => {
+                "nothing counts the requests of the key, expected a quota at their cost"
+            }
+            () => {
+                let small = policies.iter().find(is_small).map(Policy::quota);
+                return small.map_or(Ok(()), |it| Err(RuleError::LockoutAfter(it, spec.after)));
+            }
+        }))
     }
-}
-
-pub(super) fn lockout_error(message: &str) -> RuleError {
-    RuleError::Lockout(message.to_owned())
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::lockout::lockout_error;
 use super::rule::Rule;
 use super::rule_error::RuleError;
 
@@ -135,7 +134,7 @@ impl Outcomes {
         match &list[..] {
             [] => Ok(Self(Vec::new())),
             list if list.contains(&Self::DENIED) => {
-                Err(lockout_error("what is denied is no failure"))
+                Err(RuleError::Lockout("what is denied is no failure"))
             }
             _ => Self::parse(list),
         }

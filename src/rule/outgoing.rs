@@ -1,7 +1,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lockout::lockout_error;
 use super::outcomes::Outcomes;
 use super::rule::Rule;
 use super::rule_error::RuleError;
@@ -100,7 +99,7 @@ impl Rule {
             () if !self.subjects().is_empty() || self.has_permits() => {
                 Err(RuleError::OutgoingSubjects)
             }
-            () if self.settings.lockout.is_some() => Err(lockout_error(
+            () if self.settings.lockout.is_some() => Err(RuleError::Lockout(
                 "a partner's answers hold the keys of outgoing calls, expected no lock-out",
             )),
             () => Ok(self),
