@@ -30,6 +30,7 @@ mod entries;
 mod fixed_window;
 mod gcra;
 pub(crate) mod lockout;
+mod pace;
 mod quota_use;
 mod refunded_ranges;
 pub(crate) mod share;
