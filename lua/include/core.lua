@@ -103,7 +103,7 @@ local function answers(state, cost, takes, fitting)
   local text = ''
   if fitting > 0 then
     spend(state, cost * fitting)
-    text = answer(state, ALLOWED, fitting, cost > 0 and state.serial or 0)
+    text = answer(state, state.allowed or ALLOWED, fitting, cost > 0 and state.serial or 0)
     if held_units and fitting > 1 and cost > 0 then text = text .. held_units(state) end
   end
   if fitting == takes then return text end
@@ -160,7 +160,7 @@ local function answer_row(first, last, takes, is_late, owes)
 end
 
 -- The next record, and the next row behind the first one of its key.
-local places = kind == HOLDS and #KEYS / 2 or #KEYS
+local places = #KEYS
 local _, at = unpack('>BI2', question)
 local first, further, records, has_failed = 1, at + places * RECORD_SIZE, at, false
 while first <= places do
@@ -174,10 +174,15 @@ while first <= places do
     if place > first then from, _, cost, _, _, behind = unpack(RECORD, question, behind) end
     local state = state_of(KEYS[place], rules[from] or read_rule(from), values and values[place])
     counts[place], costs[place], error_text = state, cost, error_text or state.error
-    if kind == HOLDS then
-      -- As many other keys stand behind these, and say until when these are held.
-      local held = (tonumber(values[places + place] or nil) or 0) - now
+    local known = holds and holds[place]
+    if known then
+      local held = (tonumber(string.match(known, '^%d+')) or 0) - now
+      local ends = tonumber(string.match(known, '^%d+ (%d+) '))
       if held > 0 and held < TEN_YEARS then state.held = held end
+      -- A success would end failures, or steps: see lockout.lua.
+      if ends and ends > now and string.sub(known, -2) ~= ' 0' then
+        state.allowed = ALLOWED_AFTER_FAILURES
+      end
     end
   end
   for row = 1, rows do

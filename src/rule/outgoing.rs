@@ -99,6 +99,9 @@ impl Rule {
             () if !self.subjects().is_empty() || self.has_permits() => {
                 Err(RuleError::OutgoingSubjects)
             }
+            () if self.settings.lockout.is_some() => Err(RuleError::Lockout(
+                "a partner's answers hold the keys of outgoing calls, expected no lock-out",
+            )),
             () => Ok(self),
         }
     }

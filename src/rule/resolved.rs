@@ -6,7 +6,7 @@ use super::policy::{Policy, PolicyTexts};
 use super::raise::Factors;
 use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
-use crate::algorithm::spec::{Kind, Permits, Spec, Windows};
+use crate::algorithm::spec::{Holding, Kind, Permits, Spec, Windows};
 use crate::counts::{RuleCount, RuleCounts};
 use crate::decision::QuotaState;
 use crate::factor::Factor;
@@ -199,12 +199,14 @@ impl RuleSettings {
                 lease: self.permits.lease,
                 busy_retry: self.permits.busy_retry,
             };
-            return Spec::new(Kind::Permits(permits), false, 1);
+            return Spec::new(Kind::Permits(permits), Holding::Nothing, 1);
         }
         let factor = factor.copied().unwrap_or(Factor::ONE);
         let owed = self.owe_at_most.map(|units| factor.of(units));
         let windows = Windows::new(self.algorithm, quotas, owed);
         let cost = id.cost.unwrap_or(self.cost);
-        Spec::new(Kind::Windows(windows), self.hold_at_most.is_some(), cost)
+        let subject = id.subject.as_ref().map(|(place, _)| *place);
+        let holding = self.holding(subject, id.cost);
+        Spec::new(Kind::Windows(windows), holding, cost)
     }
 }
