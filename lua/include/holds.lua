@@ -7,12 +7,14 @@
 local holds
 if kind >= HOLDS then
   kind = kind - HOLDS
-  local places, found = #KEYS / 2, values or call('MGET', _G.unpack(KEYS))
-  for place = 1, places do
-    KEYS[places + place] = nil
-    if found[places + place] then
+  local names, found = KEYS, values or call('MGET', _G.unpack(KEYS))
+  local places = #names / 2
+  for at = places + 1, 2 * places do
+    names[at] = nil
+    local known = found[at]
+    if known then
       kind, holds = NAMES_TWICE, holds or {}
-      holds[place] = found[places + place]
+      holds[at - places] = known
     end
   end
 end

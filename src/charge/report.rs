@@ -78,7 +78,8 @@ impl Charge {
         match self.take().locked() {
             Some(_) if replace(&mut lock(&self.inner.state).has_ended, true) || !is_needed => {}
             Some(count) if count.name_in_store().has_key() => {
-                let charge = self.clone();
+                let mut charge = self.clone();
+                charge.stop_keeping_open();
                 self.inner.refunds.report(Report { charge, change });
             }
             Some(_) if NO_KEY.failed() => {
