@@ -28,7 +28,7 @@ if #question == GCRA_LONE_SIZE and not keys[2] then
     unpack(GCRA_LONE, question)
   local key, mark, serial, last_charge, max_then, window_then, burst_then, needed_until = keys[1], nil
   local refundable_since, start, units = now, now, 0
-  local raw = kind == USUAL and pcall('GET', key)
+  local raw = kind ~= USUAL and '' or pcall('GET', key)
   if raw and #raw == GCRA_STATE_SIZE then
     mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
       start, units = unpack(GCRA_STATE, raw)
@@ -36,7 +36,7 @@ if #question == GCRA_LONE_SIZE and not keys[2] then
     mark, serial, last_charge, max_then, window_then, burst_then, needed_until =
       GCRA_MARK, 0, now, max, window, burst, now + life
   end
-  local is_usual = kind == USUAL and mark == GCRA_MARK and takes == 1 and now <= deadline
+  local is_usual = mark == GCRA_MARK and takes == 1 and now <= deadline
     and cost > 0 and cost <= burst and max > 0 and (burst + pace_units) * pace_micros < EXACT
     and max_then == max and window_then == window and burst_then == burst
     and needed_until == last_charge + life and last_charge <= now and refundable_since <= now
