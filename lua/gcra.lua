@@ -74,6 +74,7 @@ end
 local concat, replies, is_left = table.concat, { pack('>I8I8', now, ARGV[2]) }, false
 local kind, at = unpack('>BI2', question)
 local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) }
+-- include: holds
 local rule_at, quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros, _
 local is_exact, expiry_text, this_slice
 

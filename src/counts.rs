@@ -11,6 +11,9 @@ use crate::name::Names;
 pub(crate) struct RuleCounts {
     /// For the log.
     pub(crate) path: Arc<str>,
+    /// Whether the answers about them are made one: they are of several subjects, or some have a
+    /// cost of their own.
+    pub(crate) is_joint: bool,
     /// In the order of a take: those of permits behind all others.
     pub(crate) counts: Box<[RuleCount]>,
     /// The states of all quotas where nothing is counted: they limit nothing, and nobody is told of

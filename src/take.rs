@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::algorithm::spec::Windows;
 use crate::decision::{Decision, QuotaState};
 use crate::key::Key;
-use crate::rule::{CountName, OnError, Rule, RuleError};
+use crate::rule::{OnError, Rule, RuleError};
 use crate::store::{Ask, CountAsk};
 
 /// One question to a store: may this key spend this cost under this rule? What a
@@ -26,8 +26,9 @@ use crate::store::{Ask, CountAsk};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Take {
-    /// Under a rule of several subjects, the rule and the keys of all of them.
-    subject: CountName,
+    rule: Arc<Rule>,
+    /// Under a rule of several subjects, made of the keys of all of them.
+    key: Key,
     /// Under a rule of several subjects, those of each. Those without one are not counted.
     keys: Option<Arc<[Option<Key>]>>,
     pub(crate) ask: Ask,
@@ -46,26 +47,28 @@ impl Take {
     /// A take at the rule's cost. Under a [joint](Rule::joint) rule each subject has this key.
     #[must_use]
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
-        if rule.is_joint() {
-            let keys = rule
-                .counted_subjects()
-                .iter()
-                .map(|_| Some(key.clone()))
-                .collect();
-            return Self::joint(rule, keys);
-        }
         let cost = rule.cost();
-        Self::of_key(rule, key, cost)
+        if rule.subjects().is_empty() {
+            return Self::of_key(rule, key, cost);
+        }
+        let keys = rule.subjects().iter().map(|_| Some(key.clone()));
+        let keys = keys.collect();
+        Self::joint(rule, keys)
     }
 
     /// A take under a rule of one subject.
     #[inline]
     pub(crate) fn of_key(rule: Arc<Rule>, key: Key, cost: u64) -> Self {
-        let subject = CountName::new(rule, key);
-        let of = subject.rule.counts();
-        let name = of.counts[0].names.of(&subject.key, subject.key_hash);
-        let count = CountAsk::new(of, 0, name, cost);
-        Self::of(subject, None, SmallVec::from_buf([count]), cost)
+        let (of, hash) = (rule.counts(), key.hash_in_names());
+        let count = |place: usize| {
+            let name = of.counts[place].names.of(&key, hash);
+            CountAsk::new(of, place, name, cost)
+        };
+        let counts = match of.counts.len() {
+            1 => SmallVec::from_buf([count(0)]),
+            number => (0..number).map(count).collect(),
+        };
+        Self::of(rule, key, None, counts, cost)
     }
 
     /// A take under a [joint](Rule::joint) rule, at the rule's cost, with the key of each subject
@@ -95,7 +98,7 @@ impl Take {
         rule: Arc<Rule>,
         keys: impl IntoIterator<Item = (&'a str, Key)>,
     ) -> Result<Self, RuleError> {
-        let mut of_subjects: Box<[_]> = rule.counted_subjects().iter().map(|_| None).collect();
+        let mut of_subjects: Box<[_]> = rule.subjects().iter().map(|_| None).collect();
         for (name, key) in keys {
             match rule.place_of_subject(name) {
                 Some(place) => of_subjects[place] = Some(key),
@@ -112,42 +115,46 @@ impl Take {
     /// not counted.
     pub(crate) fn joint(rule: Arc<Rule>, keys: Box<[Option<Key>]>) -> Self {
         let cost = rule.cost();
-        let subject = CountName::new(rule, Key::of_subjects(&keys));
-        let of = subject.rule.counts();
+        let (key, of) = (Key::of_subjects(&keys), rule.counts());
         let counts = of.counts.iter().enumerate().filter_map(|(place, count)| {
             let key = keys.get(count.subject)?.as_ref()?;
             let name = count.names.of(key, key.hash_in_names());
             Some(CountAsk::new(of, place, name, cost))
         });
         let counts = counts.collect();
-        Self::of(subject, Some(keys.into()), counts, cost)
+        Self::of(rule, key, Some(keys.into()), counts, cost)
     }
 
-    /// A first question under the rule of this subject, about these counts.
+    /// A first question under the rule, about these counts.
     fn of(
-        subject: CountName,
+        rule: Arc<Rule>,
+        key: Key,
         keys: Option<Arc<[Option<Key>]>>,
         counts: SmallVec<[CountAsk; 1]>,
         cost: u64,
     ) -> Self {
-        let rule = &subject.rule;
         let falls_back = matches!(rule.on_error(), None | Some(OnError::Fallback));
-        let (of, is_joint) = (Arc::clone(rule.counts()), keys.is_some());
-        let ask = Ask::of(of, is_joint, counts, cost, rule.is_shadow(), falls_back);
-        Self { subject, keys, ask }
+        let of = Arc::clone(rule.counts());
+        let ask = Ask::of(of, counts, cost, rule.is_shadow(), falls_back);
+        Self {
+            rule,
+            key,
+            keys,
+            ask,
+        }
     }
 
     /// The rule.
     #[must_use]
     pub const fn rule(&self) -> &Arc<Rule> {
-        &self.subject.rule
+        &self.rule
     }
 
     /// The key that is counted. Under a [joint](Rule::joint) rule it is made of those of all
     /// subjects.
     #[must_use]
     pub const fn key(&self) -> &Key {
-        &self.subject.key
+        &self.key
     }
 
     /// Under a rule of several subjects.
@@ -155,16 +162,12 @@ impl Take {
         self.keys.as_deref()
     }
 
-    pub(crate) const fn count_name(&self) -> &CountName {
-        &self.subject
-    }
-
     pub(crate) fn into_rule(self) -> Arc<Rule> {
-        self.subject.rule
+        self.rule
     }
 
     pub(crate) fn into_key(self) -> Key {
-        self.subject.key
+        self.key
     }
 
     /// This take at [another cost](Ask::with_cost).
@@ -202,15 +205,15 @@ impl Take {
 
     /// This take at the cost that the rule lets it [reserve](Rule::with_reserve_max).
     #[inline]
-    pub(crate) fn reserving(mut self) -> Self {
-        if !self.rule().reserves_max() {
-            return self;
+    pub(crate) fn reserve_max(&mut self) {
+        if !self.rule.reserves_max() {
+            return;
         }
         let windows = self.counts_owed().filter_map(|(_, it)| it.spec().windows());
         let limits = windows.flat_map(Windows::limits);
         let cost = limits.fold(self.cost(), u64::min);
         self.ask.is_reduced = cost < self.cost();
-        self.with_cost(cost)
+        self.ask.set_cost(cost);
     }
 
     /// Of each count, the states of its quotas in a decision.
@@ -277,8 +280,8 @@ impl Take {
             (Some(_), Some(name)) => own(self.rule().place_of_subject(name)?),
             (Some(_), None) => own(0),
         };
-        let take = if rule.is_joint() {
-            let subjects = rule.counted_subjects().iter();
+        let take = if !rule.subjects().is_empty() {
+            let subjects = rule.subjects().iter();
             let keys = subjects.map(|subject| key_named(Some(subject.name())));
             let keys = keys.collect();
             Self::joint(rule, keys).with_cost(self.cost())
@@ -286,20 +289,20 @@ impl Take {
             Self::of_key(rule, key, self.cost())
         } else {
             // The rule does not count this request.
-            let subject = CountName::new(rule, self.key().clone());
-            Self::of(subject, Some(Arc::default()), SmallVec::new(), self.cost())
+            let (key, keys) = (self.key.clone(), Some(Arc::default()));
+            Self::of(rule, key, keys, SmallVec::new(), self.cost())
         };
         take.like(self)
     }
 
-    /// Under a rule of several subjects, what names the count of each on the page, with the most
+    /// Under a rule of several subjects, what names each of them on the page, with the most
     /// that is known of the rule's quotas at its places; without those of which nothing is.
-    pub(crate) fn names_of_subjects<T: Ord>(
+    pub(crate) fn keys_of_subjects<T: Ord>(
         &self,
         known: impl Fn(&[usize]) -> Option<T>,
-    ) -> impl Iterator<Item = (CountName, T)> {
+    ) -> impl Iterator<Item = (Key, T)> {
         let (rule, keys) = (self.rule(), self.keys().into_iter());
-        let subjects = keys.flat_map(move |keys| rule.counted_subjects().iter().zip(keys));
+        let subjects = keys.flat_map(move |keys| rule.subjects().iter().zip(keys));
         subjects
             .enumerate()
             .filter_map(move |(place, (subject, key))| {
@@ -310,7 +313,7 @@ impl Take {
                     .filter(|count| count.subject == place);
                 let known = counts.filter_map(|count| known(&count.places)).max()?;
                 let key = key.as_ref()?.of_subject(subject.name());
-                Some((CountName::new(Arc::clone(rule), key), known))
+                Some((key, known))
             })
     }
 }

@@ -29,6 +29,7 @@ mod counters;
 mod entries;
 mod fixed_window;
 mod gcra;
+pub(crate) mod lockout;
 mod pace;
 mod quota_use;
 mod refunded_ranges;

@@ -133,7 +133,7 @@ impl OperatorKeys {
         let Some(keys) = take.keys() else {
             return Said::from_iter([find(take.key().as_str())]);
         };
-        let subjects = rule.counted_subjects().iter().zip(keys);
+        let subjects = rule.subjects().iter().zip(keys);
         let subjects = subjects.map(|(subject, key)| {
             let key = key.as_ref().map(|key| key.of_subject(subject.name()))?;
             find(key.as_str())

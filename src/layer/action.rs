@@ -1,3 +1,4 @@
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum_core::BoxError;
@@ -9,7 +10,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decide::{Outcome, RequestPermits, WaitingTake};
+use super::decide::{AskedTake, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
 use super::response_future::PermitBody;
@@ -37,11 +38,9 @@ pub(crate) enum Action {
     Answer(LayerAnswer),
     /// The action is known when the store has answered. Meanwhile the request keeps the instance of
     /// the inner service that was polled ready.
-    Ask(BoxFuture<'static, Action>),
+    Ask(Pin<Box<AskedTake>>),
     /// The request waits for its turn, and keeps no instance ready.
     WaitForTurn(Box<WaitingTake>),
-    /// The action is known after a while, and the request keeps no instance ready.
-    Wait(BoxFuture<'static, Action>),
 }
 
 /// The answer to a request that does not go on.
@@ -96,7 +95,7 @@ impl Admission {
     where
         E: Send + Sync + 'static,
     {
-        self.refund_error();
+        self.service_failed();
         let (Some(head), Some(callback)) = (self.head.take(), &self.gate.options.on_error) else {
             return Err(error);
         };
@@ -116,11 +115,10 @@ impl Admission {
         B::Error: Into<BoxError>,
     {
         let is_charged = self.answer.is_some() || self.shadow.is_some();
-        if is_charged && self.gate.refunds_by_response(&self.rule) {
+        if is_charged && self.gate.reads_response(&self.rule) {
             let (head, body) = response.into_parts();
-            if self.gate.wants_refund(&self, &head) {
-                self.give_back();
-            }
+            let wishes = self.gate.wishes(&self, &head).into_iter();
+            wishes.flatten().for_each(|wish| self.grant(wish));
             response = http::Response::from_parts(head, body);
         }
         self.show_in(response)

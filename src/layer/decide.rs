@@ -14,9 +14,11 @@
 //! ```
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
 use super::gate::Gate;
@@ -70,13 +72,24 @@ impl RequestPermits {
 pub(super) enum Deciding {
     Done(Outcome),
     /// The store has not answered yet.
-    Asked(AskedTake, StoreFuture<Decision>),
+    Asked(AskedTake),
     /// It is asked about again later.
     Waiting(Box<WaitingTake>),
 }
 
-/// A take about which the store was asked.
-pub(super) struct AskedTake {
+pin_project! {
+    /// A take about which the store was asked.
+    pub(crate) struct AskedTake {
+        // Missing once the answer is there.
+        question: Option<Question>,
+        since: Instant,
+        #[pin]
+        answer: StoreFuture<Decision>,
+    }
+}
+
+/// What the answer of the store is about.
+struct Question {
     take: Take,
     /// `None` where no request may wait.
     asked: Option<Asked>,
@@ -122,7 +135,10 @@ impl Deciding {
         loop {
             self = match self {
                 Self::Done(outcome) => return Ok(outcome),
-                Self::Asked(asked, answer) => gate.answered(asked, answer).await,
+                Self::Asked(asked) => {
+                    let mut asked = pin!(asked);
+                    poll_fn(|cx| asked.as_mut().poll(gate, cx)).await
+                }
                 Self::Waiting(waiting) => {
                     let mut waiting = *waiting;
                     let must_ask = |rule: Option<&_>| gate.must_ask(&waiting.take, rule);
@@ -139,6 +155,18 @@ impl Deciding {
                 }
             };
         }
+    }
+}
+
+impl AskedTake {
+    /// How far the decision is once the store has answered.
+    pub(super) fn poll(self: Pin<&mut Self>, gate: &Gate, cx: &mut Context<'_>) -> Poll<Deciding> {
+        const DONE: &str = "polled after the answer";
+        let this = self.project();
+        let span = &this.question.as_ref().expect(DONE).span;
+        let answer = ready!(span.in_scope(|| this.answer.poll(cx)));
+        gate.counters.numbers.latency.add(this.since.elapsed());
+        Poll::Ready(gate.judge(this.question.take().expect(DONE), answer))
     }
 }
 
@@ -166,7 +194,7 @@ impl Gate {
             OperatorSays::LetThrough => return self.let_through(take),
             OperatorSays::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
-        take = take.reserving();
+        take.reserve_max();
         if take.rule().is_shadow() {
             return Deciding::Done(ask_in_shadow(self, take));
         }
@@ -193,33 +221,21 @@ impl Gate {
         take.ask.is_patient = asked.is_some();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
-        let asked = AskedTake {
+        let question = Question {
             take,
             asked,
             wait,
             span,
         };
-        match answer.poll_now() {
-            Some(answer) => self.judge(asked, answer),
-            None => Deciding::Asked(asked, answer),
+        if let Some(answer) = answer.poll_now() {
+            return self.judge(question, answer);
         }
-    }
-
-    /// Waits for the answer of the store.
-    // No `async fn`: that would copy the take once more when it is polled first.
-    pub(super) fn answered(
-        self: &Arc<Self>,
-        asked: AskedTake,
-        answer: StoreFuture<Decision>,
-    ) -> impl Future<Output = Deciding> + Send + use<> {
-        let gate = Arc::clone(self);
-        async move {
-            let at = asked.asked.as_ref().map_or_else(Instant::now, |it| it.at);
-            let mut answer = pin!(answer);
-            let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
-            gate.counters.numbers.latency.add(at.elapsed());
-            gate.judge(asked, answer)
-        }
+        let since = question.asked.as_ref().map(|it| it.at);
+        Deciding::Asked(AskedTake {
+            since: since.unwrap_or_else(Instant::now),
+            question: Some(question),
+            answer,
+        })
     }
 
     /// What becomes of a take whose patience is over, or that lacks what comes too late.
@@ -239,13 +255,13 @@ impl Gate {
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
-    fn judge(&self, asked: AskedTake, answer: Result<Decision, StoreError>) -> Deciding {
-        asked.span.record_answer(&answer);
+    fn judge(&self, question: Question, answer: Result<Decision, StoreError>) -> Deciding {
+        question.span.record_answer(&answer);
         let mut decision = match answer {
             Ok(decision) => decision,
-            Err(error) => return self.judge_failure(asked, error),
+            Err(error) => return self.judge_failure(question, error),
         };
-        let (mut take, wait, asked) = (asked.take, asked.wait, asked.asked);
+        let (mut take, wait, asked) = (question.take, question.wait, question.asked);
         self.log_decided(take.rule(), &decision);
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_told(quota));
@@ -284,10 +300,10 @@ impl Gate {
 
     /// A take that may wait for an overloaded store is asked about again in its turn.
     #[cold]
-    fn judge_failure(&self, asked: AskedTake, error: StoreError) -> Deciding {
-        let take = asked.take;
+    fn judge_failure(&self, question: Question, error: StoreError) -> Deciding {
+        let take = question.take;
         if error.kind() == StoreErrorKind::Overloaded
-            && let Some(waiter) = self.waits_after_overload(asked.wait, asked.asked, &take)
+            && let Some(waiter) = self.waits_after_overload(question.wait, question.asked, &take)
         {
             return waiting(take, Err(error), waiter);
         }

@@ -182,7 +182,7 @@ impl Gate {
         request: Request<B>,
     ) -> (OrAction<Take>, Request<B>) {
         let options = &self.options;
-        let has_key = rule.is_joint() || options.extractor(&rule).is_some();
+        let has_key = !rule.subjects().is_empty() || options.extractor(&rule).is_some();
         let has_exemptions = !options.exempt.is_empty() || rule.exemptions().is_some();
         let has_choice = rule.has_plans()
             || options.plan_value.is_some()
@@ -220,7 +220,7 @@ impl Gate {
             return Err(Box::new(Action::Pass));
         }
         let rule = self.choose_plan(rule, head)?;
-        if rule.is_joint() {
+        if !rule.subjects().is_empty() {
             return self.take_of_subjects(rule, head);
         }
         let key = match self.options.extractor(&rule) {
@@ -244,7 +244,7 @@ impl Gate {
         rule: &Arc<Rule>,
         head: &Parts,
     ) -> OrAction<Box<[Option<Key>]>> {
-        let keys = rule.counted_subjects().iter().map(|subject| {
+        let keys = rule.subjects().iter().map(|subject| {
             let Some(extractor) = self.options.extractor_of(rule, subject) else {
                 return Ok(Some(Key::default()));
             };
@@ -303,7 +303,9 @@ impl Gate {
     fn find_peer(&self, rule: &Rule, head: &mut Parts) -> Result<(), Panicked> {
         let has_exempt_networks = rule.exemptions().is_some_and(Exemptions::needs_address);
         if let Some(hook) = &self.options.peer
-            && (has_exempt_networks || rule.is_joint() || self.options.extractor(rule).is_some())
+            && (has_exempt_networks
+                || !rule.subjects().is_empty()
+                || self.options.extractor(rule).is_some())
             && let Some(peer) = caught("peer hook", rule.path(), || hook.find(&head.extensions))?
         {
             head.extensions.insert(PeerAddr(peer));
@@ -359,16 +361,17 @@ impl Gate {
             Some(name) => self.under_name(rule, name),
             None => match rule.under(plan) {
                 Ok(under) => under,
-                Err(error) => self.without_plan(rule, true, || Warning::unfit_plan(&error)),
+                Err(error) => {
+                    self.without_plan(rule, true, || Warning::of(WarningKind::UnfitPlan, error))
+                }
             },
         }
     }
 
     fn under_name(&self, rule: Arc<Rule>, name: &str) -> Arc<Rule> {
-        let unknown = || Warning::of_plan(WarningKind::UnknownPlan, name);
         match rule.of_plan(name) {
             Some(under) => under,
-            None => self.without_plan(rule, false, unknown),
+            None => self.without_plan(rule, false, || Warning::unknown_plan(name)),
         }
     }
 

@@ -127,7 +127,7 @@ impl Gate {
     /// Whether each request shows its keys under this rule, without what only a layer knows.
     pub(crate) fn knows_keys(&self, rule: &Rule) -> bool {
         let is_known = |it| self.options.extractor_of(rule, it).is_some();
-        match rule.counted_subjects() {
+        match rule.subjects() {
             [] => self.options.extractor(rule).is_some(),
             subjects => subjects.iter().all(is_known),
         }

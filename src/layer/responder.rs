@@ -2,7 +2,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum_core::response::Response;
-use futures_util::FutureExt;
 use http::header::RETRY_AFTER;
 use http::request::Parts;
 use http::{HeaderValue, Request, StatusCode};
@@ -24,7 +23,7 @@ use crate::rule::{OnError, Policy, Rule};
 use crate::store::CountAsk;
 use crate::take::Take;
 use crate::trace::TakeSpan;
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningKind};
 
 impl Gate {
     /// What becomes of a request, when its take is decided.
@@ -32,12 +31,7 @@ impl Gate {
     pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Action {
         match deciding {
             Deciding::Done(outcome) => self.act(outcome),
-            Deciding::Asked(asked, answer) => {
-                let gate = Arc::clone(self);
-                let decided = self.answered(asked, answer);
-                let acted = decided.map(move |deciding| gate.act_when_decided(deciding));
-                Action::Ask(Box::pin(acted))
-            }
+            Deciding::Asked(asked) => Action::Ask(Box::pin(asked)),
             Deciding::Waiting(waiting) => Action::WaitForTurn(waiting),
         }
     }
@@ -164,10 +158,10 @@ impl Gate {
         let notes = &self.counters.notes;
         match take.keys() {
             _ if !notes.are_on() => {}
-            None => notes.chose(take.count_name()),
+            None => notes.chose(take.rule(), take.key()),
             Some(_) => {
-                let names = take.names_of_subjects(|_| Some(()));
-                names.for_each(|(name, ())| notes.chose(&name));
+                let keys = take.keys_of_subjects(|_| Some(()));
+                keys.for_each(|(key, ())| notes.chose(take.rule(), &key));
             }
         }
     }
@@ -177,14 +171,19 @@ impl Gate {
         let notes = &self.counters.notes;
         match take.keys() {
             _ if !notes.are_on() => {}
-            None => notes.denied(take.count_name(), decision.verdict()),
+            None => notes.denied(take.rule(), take.key(), decision.verdict()),
             Some(_) => {
+                let locked = take.locked().filter(|_| decision.is_locked_out());
+                let locked = locked.map(|count| count.places(take.rule().counts()));
                 let reset = |places: &[usize]| {
+                    if locked == Some(places) {
+                        return decision.retry_after();
+                    }
                     let states = places.iter().filter_map(|at| decision.quotas().get(*at));
                     let denying = states.filter(|state| state.is_exceeded());
                     denying.map(QuotaState::reset_after).max()
                 };
-                for (name, reset) in take.names_of_subjects(reset) {
+                for (key, reset) in take.keys_of_subjects(reset) {
                     // Another subject may deny the request for longer. Of permits nobody knows.
                     let verdict = match decision.retry_after() {
                         None => Verdict::Never,
@@ -193,7 +192,7 @@ impl Gate {
                             retry_after: wait.min(reset),
                         },
                     };
-                    notes.denied(&name, verdict);
+                    notes.denied(take.rule(), &key, verdict);
                 }
             }
         }
@@ -209,8 +208,8 @@ impl Gate {
         };
         let mut denied_by = decision.denied_by(take.rule().policies());
         if let Some(policy) = denied_by.find(is_below) {
-            let warning = Warning::cost_above(policy.name()).about(take.rule().path());
-            self.warnings.add(warning);
+            let warning = Warning::of(WarningKind::CostAboveQuota, policy.name());
+            self.warnings.add(warning.about(take.rule().path()));
         }
     }
 
@@ -312,7 +311,8 @@ impl Gate {
     /// units that would make room: the client comes again soon. `None` if it is shown as it is.
     fn retry_soon_if_refunds_are_open(&self, take: &Take, decision: &Decision) -> Option<Decision> {
         const SOON: Duration = Duration::from_secs(1);
-        let may_have_room = decision.source() != Source::Operator && {
+        let is_held = decision.source() == Source::Operator || decision.is_locked_out();
+        let may_have_room = !is_held && {
             let counts = take.states(decision).zip(take.denials(decision));
             let mut denying = counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
             denying.all(|(count, states)| self.may_have_room(count, states))
@@ -437,10 +437,8 @@ impl Gate {
     fn log_one_denial(&self, take: &Take, decision: &Decision) {
         let quotas = decision.denied_by(take.rule().policies());
         let quotas: Vec<_> = quotas.map(Policy::name).collect();
-        let key = self.options.traces_keys.then(|| {
-            let hashed = crate::key::Key::default().with_secret(take.key().as_str());
-            tracing::field::display(hashed)
-        });
+        let key = self.options.traces_keys.then(|| take.key().hashed());
+        let key = key.map(tracing::field::display);
         tracing::debug!(
             path = take.rule().path(),
             quotas = quotas.join(","),

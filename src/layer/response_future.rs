@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::action::{Action, Admission, LayerAnswer};
-use super::decide::RequestPermits;
+use super::decide::{AskedTake, RequestPermits};
 use super::gate::Gate;
 use super::upload::Upload;
 use crate::callback::{BoxFuture, grpc};
@@ -63,7 +63,12 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum ResponseState<S, B, F, E> {
-        /// The store answers, the request waits, or the error callback says how to go on.
+        /// The store answers.
+        Asking {
+            asked: Pin<Box<AskedTake>>,
+            kept: Option<KeptRequest<S, B>>,
+        },
+        /// The request waits, or the error callback says how to go on.
         Choosing {
             action: BoxFuture<'static, Action>,
             kept: Option<KeptRequest<S, B>>,
@@ -169,22 +174,16 @@ where
             Action::Recover(callback, outcome) => {
                 let gate = Arc::clone(&kept.gate);
                 let action = gate.recover(callback, *outcome, head(&kept.request));
-                return Self::after(Action::Wait(Box::pin(action)), kept);
+                return Self::choosing(action, kept);
             }
             Action::WaitForTurn(waiting) => {
                 let gate = Arc::clone(&kept.gate);
                 let action = gate.act_after_waiting(waiting, head(&kept.request));
-                return Self::after(Action::Wait(Box::pin(action)), kept);
+                return Self::choosing(action, kept);
             }
-            Action::Ask(action) => {
+            Action::Ask(asked) => {
                 let kept = Some(kept);
-                return Self::Choosing { action, kept };
-            }
-            Action::Wait(action) => {
-                // What the ready instance has reserved is given back.
-                (kept.service, kept.is_ready) = (kept.service.clone(), false);
-                let kept = Some(kept);
-                return Self::Choosing { action, kept };
+                return Self::Asking { asked, kept };
             }
         };
         if kept.is_ready {
@@ -195,6 +194,20 @@ where
                 kept: Some(kept),
             }
         }
+    }
+
+    fn choosing(
+        action: impl Future<Output = Action> + Send + 'static,
+        mut kept: KeptRequest<S, B>,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        // What the ready instance has reserved is given back.
+        (kept.service, kept.is_ready) = (kept.service.clone(), false);
+        let kept = Some(kept);
+        let action = Box::pin(action);
+        Self::Choosing { action, kept }
     }
 
     fn respond(answer: LayerAnswer, request: Request<B>, gate: &Gate) -> Self {
@@ -219,7 +232,8 @@ where
             if let Some(outage) = admitted.outage.take() {
                 outage.mark(request.extensions_mut());
             }
-            if admitted.rule.outcomes().is_some() {
+            let rule = &admitted.rule;
+            if rule.outcomes().is_some() || rule.counts_failures() {
                 admitted.is_grpc =
                     grpc::content_type(request.method(), request.headers()).is_some();
             }
@@ -262,6 +276,12 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
+                StateProj::Asking { asked, kept } => {
+                    let gate = &kept.as_ref().expect(DONE).gate;
+                    let deciding = ready!(asked.as_mut().poll(gate, cx));
+                    let action = gate.act_when_decided(deciding);
+                    ResponseState::after(action, kept.take().expect(DONE))
+                }
                 StateProj::Choosing { action, kept } => {
                     let action = ready!(action.as_mut().poll(cx));
                     ResponseState::after(action, kept.take().expect(DONE))

@@ -99,7 +99,7 @@ impl SubjectKeys {
     /// A take of the subjects that are named. The error says what is wrong with the names.
     fn take(self, rule: Arc<Rule>) -> Result<Take, String> {
         match self.0 {
-            Given::One(key) if !rule.is_joint() => Ok(Take::new(rule, key)),
+            Given::One(key) if rule.subjects().is_empty() => Ok(Take::new(rule, key)),
             keys => Ok(Take::joint(Arc::clone(&rule), keys.by_subject(&rule)?)),
         }
     }
@@ -140,13 +140,13 @@ impl SubjectKeys {
         rule: Arc<Rule>,
         is_everyone: impl Fn(&Subject) -> bool,
     ) -> Result<Take, String> {
-        if !rule.is_joint() {
+        if rule.subjects().is_empty() {
             return self.take(rule);
         }
         let mut keys = self.0.by_subject(&rule)?;
         // The only subject of a rule has the key that it is given.
         let has_others = keys.len() > 1;
-        for (subject, key) in rule.counted_subjects().iter().zip(&mut keys) {
+        for (subject, key) in rule.subjects().iter().zip(&mut keys) {
             if has_others && is_everyone(subject) || subject.is_everyone() {
                 *key = Some(Key::default());
             }
@@ -164,16 +164,16 @@ impl SubjectKeys {
 impl Given {
     /// The key of each subject of a joint rule that is given one.
     fn by_subject(self, rule: &Rule) -> Result<Box<[Option<Key>]>, String> {
-        let (path, subjects) = (rule.path(), rule.counted_subjects());
+        let (path, subjects) = (rule.path(), rule.subjects());
         let named = match (self, subjects) {
-            (Self::Named(named), _) if !rule.subjects().is_empty() => named,
-            (Self::One(key), [only]) => vec![(only.name().into(), key)],
-            (Self::One(_), [_, ..]) => Vec::new(),
-            (Self::Named(_), _) | (Self::One(_), []) => {
+            (Self::Named(_), []) => {
                 return Err(format!(
                     "the rule {path:?} has one subject without a name, expected its key alone"
                 ));
             }
+            (Self::Named(named), _) => named,
+            (Self::One(key), [only]) => vec![(only.name().into(), key)],
+            (Self::One(_), _) => Vec::new(),
         };
         let names = |is_named: fn(&Subject) -> bool| {
             let named = subjects.iter().filter(|subject| is_named(subject));

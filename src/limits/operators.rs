@@ -12,7 +12,7 @@ use crate::callback::BoxFuture;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::layer::SubjectKeys;
-use crate::rule::{CountName, Factor, Rule};
+use crate::rule::{Factor, Rule};
 use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::sync::lock;
 use crate::trace;
@@ -241,10 +241,9 @@ impl Limits {
     /// The rule with the quotas by which this process has decided about a key, or that of a
     /// subject, last, if a request has chosen them.
     pub(crate) fn last_chosen(&self, rule: &Arc<Rule>, key: &Key) -> Option<Arc<Rule>> {
-        let name = CountName::new(Arc::clone(rule), key.clone());
         let last = lock(&self.paths.counters)
             .get(rule.path())
-            .and_then(|it| it.notes.last_rule(&name))?;
+            .and_then(|it| it.notes.last_rule(key))?;
         rule.chosen_as(&last)
     }
 }

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use crate::decision::Verdict;
-use crate::key::KeyExtractor;
-use crate::rule::{CountName, Rule};
+use crate::key::{Key, KeyExtractor};
+use crate::rule::Rule;
 
 #[derive(Debug, Default)]
 pub(crate) struct LimitedKeys;
@@ -22,11 +22,11 @@ impl KeyNotes {
         false
     }
 
-    pub(crate) const fn chose(&self, _: &CountName) {}
+    pub(crate) const fn chose(&self, _: &Arc<Rule>, _: &Key) {}
 
-    pub(crate) const fn denied(&self, _: &CountName, _: Verdict) {}
+    pub(crate) const fn denied(&self, _: &Rule, _: &Key, _: Verdict) {}
 
-    pub(crate) const fn last_rule(&self, _: &CountName) -> Option<Arc<Rule>> {
+    pub(crate) const fn last_rule(&self, _: &Key) -> Option<Arc<Rule>> {
         None
     }
 }

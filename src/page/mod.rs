@@ -39,7 +39,8 @@
 //! `tick` is how many seconds ago the `process` that answers began to watch. `complete` is false
 //! until the other processes have been asked (ask again after a second), and where more than 200
 //! run. Requests at a time have `concurrent` true, `window_s` null, and `in_flight` in place of
-//! `reset_in_s`. `on_hold_s` is how long the partner of an `outgoing` rule still wants no calls.
+//! `reset_in_s`. `on_hold_s` is how long the partner of an `outgoing` rule still wants no calls,
+//! `locked_out_s` how long the key is locked out after failures, the how manieth time `locked_out_times`.
 //!
 //! | | |
 //! |---|---|
@@ -92,7 +93,6 @@ mod masked;
 mod router;
 mod views;
 
-use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -200,12 +200,4 @@ impl Page {
     }
 }
 
-impl fmt::Debug for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page")
-            .field("may_change", &self.may_change)
-            .field("shows_keys", &self.shows_keys)
-            .field("hosts", &self.hosts)
-            .finish_non_exhaustive()
-    }
-}
+crate::named::debug_fields!(Page: may_change, shows_keys, hosts);

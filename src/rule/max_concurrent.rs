@@ -69,13 +69,7 @@ impl Rule {
         Policy::name_all(self.path(), &mut policies);
         check_policies(&policies)?;
         let rule = self.with(|it| it.policies = policies.into());
-        rule.with_counts_of_permits()
-    }
-
-    /// This rule, which counts permits apart if it or a plan has them.
-    pub(super) fn with_counts_of_permits(mut self) -> Result<Self, RuleError> {
-        self.settings = self.settings.with_only_subject();
-        self.with(|_| ()).checked_outgoing()
+        rule.checked_outgoing()
     }
 
     /// How long a permit lives without being renewed: so long after its process was killed, it is
@@ -106,13 +100,13 @@ impl Rule {
 
     /// How long a permit [lives](Self::with_permit_lease) without being renewed.
     #[must_use]
-    pub const fn permit_lease(&self) -> Duration {
+    pub fn permit_lease(&self) -> Duration {
         self.settings.permits.lease
     }
 
     /// What a [busy](Self::with_busy_retry) rule tells to wait.
     #[must_use]
-    pub const fn busy_retry(&self) -> Duration {
+    pub fn busy_retry(&self) -> Duration {
         self.settings.permits.busy_retry
     }
 

@@ -24,9 +24,8 @@
 // Without a file, nothing tells where rules come from.
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
-mod computed;
-mod count_name;
 mod exemptions;
+mod lockout;
 mod max_concurrent;
 mod outcomes;
 mod outgoing;
@@ -34,18 +33,20 @@ mod plans;
 mod policy;
 mod quotas;
 mod raise;
+mod resolved;
 pub(crate) mod rule;
 mod rule_error;
 pub(crate) mod rules;
+mod settings;
 mod shared_rules;
 mod subject;
 
 pub use crate::algorithm::share::Share;
 pub use crate::factor::Factor;
-pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
 pub(crate) use exemptions::FileSwitches;
+pub use lockout::Lockout;
 pub(crate) use outcomes::Outcomes;
 pub use plans::Plan;
 pub use policy::Policy;

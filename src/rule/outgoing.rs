@@ -81,7 +81,7 @@ impl Rule {
 
     /// Whether a partner's answers may hold its keys.
     #[must_use]
-    pub const fn is_outgoing(&self) -> bool {
+    pub fn is_outgoing(&self) -> bool {
         self.settings.hold_at_most.is_some()
     }
 
@@ -96,7 +96,12 @@ impl Rule {
     pub(super) fn checked_outgoing(self) -> Result<Self, RuleError> {
         match () {
             () if !self.is_outgoing() => Ok(self),
-            () if self.is_joint() => Err(RuleError::OutgoingSubjects),
+            () if !self.subjects().is_empty() || self.has_permits() => {
+                Err(RuleError::OutgoingSubjects)
+            }
+            () if self.settings.lockout.is_some() => Err(RuleError::Lockout(
+                "a partner's answers hold the keys of outgoing calls, expected no lock-out",
+            )),
             () => Ok(self),
         }
     }

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::policy::Policy;
 use super::quotas::{Quotas, check_policies};
 use super::raise::Factors;
-use super::rule::{Rule, RuleSettings};
+use super::resolved::Choice;
+use super::rule::Rule;
 use super::rule_error::RuleError;
+use super::settings::RuleSettings;
 use super::subject::Subject;
 use crate::quota::Quota;
 use crate::sync::lock;
@@ -151,8 +153,7 @@ impl Rule {
             self.settings
                 .policies_of(&plan.quotas, no_certain_subject)?;
         }
-        let rule = self.with(|it| it.plans = plans.into());
-        rule.with_counts_of_permits()
+        self.with(|it| it.plans = plans.into()).checked_outgoing()
     }
 
     pub(crate) fn has_plans(&self) -> bool {
@@ -177,14 +178,14 @@ impl Rule {
     /// The plan that this rule is made for; `None` for a rule with its own quotas.
     #[must_use]
     pub fn plan(&self) -> Option<&str> {
-        match &self.settings.chosen {
+        match &self.choice.chosen {
             Chosen::Plan(plan) => Some(&plan.name),
             Chosen::Own | Chosen::Value(_) => None,
         }
     }
 
     pub(super) fn derived(&self) -> &DerivedRules {
-        self.computed().derived.get_or_init(|| {
+        self.resolved().derived.get_or_init(|| {
             let of_plans = self.settings.plans.iter().map(|_| OnceLock::new());
             Arc::new(DerivedRules {
                 of_plans: of_plans.collect(),
@@ -200,7 +201,7 @@ impl Rule {
         let (plans, derived) = (&self.settings.plans, self.derived());
         let at = plans.binary_search_by(|plan| (*plan.name).cmp(name)).ok()?;
         let of_plan = derived.of_plans.get(at)?;
-        let made = of_plan.get_or_init(|| self.with_chosen(Chosen::Plan(plans[at].clone())));
+        let made = of_plan.get_or_init(|| self.choosing(Chosen::Plan(plans[at].clone())));
         Some(Arc::clone(made))
     }
 
@@ -224,7 +225,7 @@ impl Rule {
 
     /// The rules of plans from code that are kept, without those whose counts others have.
     pub(crate) fn values_with_counts(&self) -> Vec<Arc<Self>> {
-        let derived = self.computed().derived.get();
+        let derived = self.resolved().derived.get();
         let rules = derived.map(|derived| lock(&derived.of_values));
         let rules = rules.iter().flat_map(|it| it.rules.values());
         let mut known = HashSet::new();
@@ -239,13 +240,13 @@ impl Rule {
     /// Whether a request has chosen its quotas, by a plan.
     #[cfg(feature = "page")]
     pub(crate) fn is_chosen(&self) -> bool {
-        self.settings.chosen != Chosen::Own
+        self.choice.chosen != Chosen::Own
     }
 
     /// The rule with what a request has chosen under `last`, which was made of it or of an earlier
     /// rule of its path.
     pub(crate) fn chosen_as(self: &Arc<Self>, last: &Self) -> Option<Arc<Self>> {
-        match &last.settings.chosen {
+        match &last.choice.chosen {
             Chosen::Value(quotas) => self.under(&Plan::from(quotas.clone())).ok(),
             Chosen::Plan(plan) => self.of_plan(&plan.name),
             Chosen::Own => None,
@@ -266,37 +267,18 @@ impl Rule {
         at_cost.map(Policy::quota)
     }
 
-    /// The settings of a rule that is made of this one.
-    pub(super) fn made_of(&self) -> RuleSettings {
-        let (settings, computed) = (&self.settings, self.computed());
-        let exemptions = computed.exemptions.as_ref();
-        RuleSettings {
-            plans: Arc::default(),
-            exemptions: Arc::clone(exemptions.unwrap_or(&settings.exemptions)),
-            file: None,
-            is_shadow: computed.is_shadow,
-            ..settings.clone()
-        }
-    }
-
     fn of_value(&self, quotas: &Quotas) -> Result<Arc<Self>, RuleError> {
         if self.is_outgoing() && quotas.given().iter().any(Policy::is_concurrent) {
             return Err(RuleError::OutgoingSubjects);
         }
         let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
         self.settings.policies_of(quotas, no_certain_subject)?;
-        Ok(self.with_chosen(Chosen::Value(quotas.clone())))
+        Ok(self.choosing(Chosen::Value(quotas.clone())))
     }
 
-    /// This rule with what a request has chosen, which fits it.
-    fn with_chosen(&self, chosen: Chosen) -> Arc<Self> {
-        let mut made = self.made_of();
-        if let Chosen::Plan(PlanQuotas { quotas, .. }) | Chosen::Value(quotas) = &chosen {
-            made.policies = self.settings.merged(quotas);
-            made = made.with_only_subject();
-        }
-        made.chosen = chosen;
-        Arc::new(Self::of(made))
+    fn choosing(&self, chosen: Chosen) -> Arc<Self> {
+        let factors = Factors::default();
+        self.under_choice(Choice { chosen, factors })
     }
 }
 
@@ -322,6 +304,7 @@ impl RuleSettings {
         }
         let policies = self.merged(plan);
         check_policies(&policies)?;
+        self.check_lockout(&policies)?;
         match self.has_certain_subject(&policies) {
             true => Ok(policies),
             false => Err(no_certain_subject()),
@@ -329,9 +312,8 @@ impl RuleSettings {
     }
 
     /// What the plan says, and what it omits: quotas, or requests at a time, of a subject.
-    fn merged(&self, plan: &Quotas) -> Box<[Policy]> {
+    pub(super) fn merged(&self, plan: &Quotas) -> Box<[Policy]> {
         let first = self.subjects.first().map(Subject::name);
-        let first = first.filter(|name| !name.is_empty());
         let mut policies = plan.given().to_vec();
         for policy in &mut policies {
             policy.subject = policy.subject.take().or(first.map(Into::into));

@@ -158,14 +158,6 @@ impl Policy {
         }
     }
 
-    /// A policy of this name with another quota.
-    pub(super) fn with_quota(&self, quota: Quota) -> Self {
-        Self {
-            quota,
-            ..self.clone()
-        }
-    }
-
     /// The name: printable ASCII without quotes and backslashes. Empty for one that has none, until
     /// it is part of a rule.
     #[must_use]

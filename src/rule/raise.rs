@@ -3,7 +3,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::policy::Policy;
-use super::rule::{Rule, RuleSettings};
+use super::resolved::Choice;
+use super::rule::Rule;
+use super::settings::RuleSettings;
 use super::subject::MAX_SUBJECTS;
 use crate::factor::Factor;
 use crate::quota::Quota;
@@ -16,45 +18,34 @@ impl Rule {
     /// The rule with the quotas of each subject multiplied: max, burst, requests at a time, and
     /// what may be owed.
     pub(crate) fn raised(&self, factors: Factors) -> Arc<Self> {
-        let make = || Arc::new(Self::of(self.with_factors(factors.clone())));
+        let make = || {
+            let chosen = self.choice.chosen.clone();
+            self.under_choice(Choice {
+                chosen,
+                factors: factors.clone(),
+            })
+        };
         lock(&self.derived().raised).rule(&factors, make)
     }
 
-    /// The greatest factor, if this rule is made for a raise.
+    /// The greatest factor, if an operator raises it.
     pub(crate) fn factor(&self) -> Option<Factor> {
-        let factors = self.settings.factors.iter().copied();
+        let factors = self.choice.factors.iter().copied();
         factors.filter(|it| *it != Factor::ONE).max()
-    }
-
-    fn with_factors(&self, factors: Factors) -> RuleSettings {
-        let algorithm = self.algorithm().algorithm();
-        let mut made = self.made_of();
-        made.factors = factors;
-        for policy in &mut made.policies {
-            let factor = self.settings.factor_of(&made.factors, policy);
-            *policy = policy.with_quota(match policy.is_concurrent() {
-                true => {
-                    Quota::of_micros(factor.of(policy.quota.max()), policy.quota.window_micros())
-                }
-                false => factor.of_quota(&policy.quota, algorithm),
-            });
-        }
-        made
     }
 }
 
 impl RuleSettings {
-    /// What may be owed of the quotas of the subject at this place.
-    pub(super) fn raised_owed(&self, place: usize) -> Option<u64> {
-        let factor = self.factors.get(place).copied().unwrap_or(Factor::ONE);
-        self.owe_at_most.map(|units| factor.of(units))
-    }
-
-    fn factor_of(&self, factors: &Factors, policy: &Policy) -> Factor {
-        let place = policy.subject().and_then(|name| {
-            let mut subjects = self.subjects.iter();
-            subjects.position(|it| it.name() == name)
-        });
-        factors[place.unwrap_or(0)]
+    /// Multiplies these policies by the factors of their subjects.
+    pub(super) fn raise(&self, policies: &mut [Policy], factors: &Factors) {
+        let algorithm = self.algorithm.algorithm();
+        for policy in policies.iter_mut().filter(|_| !factors.is_empty()) {
+            let of_it = |it: &Policy| self.place_of(it.subject()).unwrap_or(0);
+            let (factor, quota) = (factors[of_it(policy)], policy.quota);
+            policy.quota = match policy.is_concurrent() {
+                true => Quota::of_micros(factor.of(quota.max()), quota.window_micros()),
+                false => factor.of_quota(&quota, algorithm),
+            };
+        }
     }
 }

@@ -1,16 +1,12 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use super::computed::Computed;
 use super::exemptions::{Exemptions, FileSwitches};
-use super::max_concurrent::PermitSettings;
-use super::outcomes::Outcomes;
-use super::plans::{Chosen, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
 use super::quotas::check_policies;
-use super::raise::Factors;
+use super::resolved::{Choice, Common, Resolved};
 use super::rule_error::RuleError;
+use super::settings::RuleSettings;
 use super::subject::Subject;
 use crate::algorithm::{Algorithm, AlgorithmConfig};
 use crate::key::KeyExtractor;
@@ -31,55 +27,12 @@ use crate::quota::Quota;
 /// ```
 #[derive(Clone)]
 pub struct Rule {
-    pub(super) settings: RuleSettings,
-    /// What is made of the settings, when it is needed first.
-    computed: OnceLock<Computed>,
-}
-
-/// What a user says of a rule, and what a rule that is made of another one is made for.
-#[derive(Debug, Clone, Default)]
-pub(super) struct RuleSettings {
-    pub(super) path: Arc<str>,
-    pub(super) policies: Box<[Policy]>,
-    /// Those of a joint rule; empty if there is one.
-    pub(super) subjects: Arc<[Subject]>,
-    /// In alphabetical order of their names. A rule that is made for a plan has none.
-    pub(super) plans: Arc<[PlanQuotas]>,
-    pub(super) prefix: Option<Arc<str>>,
-    pub(super) key: Option<Arc<dyn KeyExtractor>>,
-    /// Without those of its file.
-    pub(super) exemptions: Arc<Exemptions>,
-    /// What its file says for all rules.
-    pub(super) file: Option<Arc<FileSwitches>>,
-    pub(super) refund_on: Option<Arc<Outcomes>>,
-    pub(super) settles: bool,
-    /// Whether a cost above max reserves max.
-    pub(super) reserves_max: bool,
-    /// `None`: the max of each quota.
-    pub(super) owe_at_most: Option<u64>,
-    pub(super) cost: u64,
-    pub(super) algorithm: AlgorithmConfig,
-    pub(super) on_error: Option<OnError>,
-    pub(super) is_shadow: bool,
-    /// What a request has chosen, if the rule is made for that.
-    pub(super) chosen: Chosen,
-    /// By what an operator multiplies the quotas of each subject, if the rule is made for that.
-    pub(super) factors: Factors,
-    /// The name of the only subject, if code gave it one.
-    pub(super) only_subject: Option<Arc<str>>,
-    pub(super) permits: PermitSettings,
-    /// How long a partner's answer may hold a key; `None` if none may.
-    pub(super) hold_at_most: Option<Duration>,
-    /// With which other statuses a partner refuses calls.
-    pub(super) hold_on: Option<Arc<Outcomes>>,
-}
-
-impl RuleSettings {
-    /// Those of the rule, and what was said of those of its plans.
-    pub(super) fn given_policies(&self) -> impl Iterator<Item = &Policy> {
-        let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.given());
-        self.policies.iter().chain(of_plans)
-    }
+    /// What the user says.
+    pub(super) settings: Arc<RuleSettings>,
+    /// What a request has chosen, if the rule is made for one.
+    pub(super) choice: Choice,
+    /// What is made of both, when it is needed first.
+    resolved: OnceLock<Resolved>,
 }
 
 impl Rule {
@@ -140,28 +93,38 @@ impl Rule {
             ..RuleSettings::default()
         };
         settings.check_subjects(&settings.policies)?;
-        Ok(Self::of(settings.with_only_subject()))
+        Ok(Self {
+            settings: Arc::new(settings),
+            choice: Choice::default(),
+            resolved: OnceLock::new(),
+        })
     }
 
-    pub(super) const fn of(settings: RuleSettings) -> Self {
-        Self {
-            settings,
-            computed: OnceLock::new(),
-        }
+    /// This rule under a choice of a request that fits it.
+    pub(super) fn under_choice(&self, choice: Choice) -> Arc<Self> {
+        let common = Arc::clone(&self.resolved().common);
+        let resolved = Resolved::of(&self.settings, &choice, common);
+        Arc::new(Self {
+            settings: Arc::clone(&self.settings),
+            choice,
+            resolved: resolved.into(),
+        })
     }
 
     /// The only way to change a setting: nothing stays that was made of the settings before.
     pub(super) fn with(mut self, set: impl FnOnce(&mut RuleSettings)) -> Self {
-        set(&mut self.settings);
-        self.computed = OnceLock::new();
+        set(Arc::make_mut(&mut self.settings));
+        self.resolved = OnceLock::new();
         self
     }
 
-    /// What is made of the settings.
+    /// What limits the requests of this choice.
     #[inline]
-    pub(super) fn computed(&self) -> &Computed {
-        let make = || Computed::of(&self.settings);
-        self.computed.get_or_init(make)
+    pub(super) fn resolved(&self) -> &Resolved {
+        self.resolved.get_or_init(|| {
+            let common = Common::of(&self.settings);
+            Resolved::of(&self.settings, &self.choice, common.into())
+        })
     }
 
     /// The key by which requests are counted. Default: that of [`Limits::key`](crate::Limits::key);
@@ -194,7 +157,7 @@ impl Rule {
 
     /// Whether handlers [settle](Self::with_settling) what this rule charged.
     #[must_use]
-    pub const fn settles(&self) -> bool {
+    pub fn settles(&self) -> bool {
         self.settings.settles
     }
 
@@ -222,7 +185,7 @@ impl Rule {
     }
 
     /// Whether a request above max [reserves max](Self::with_reserve_max).
-    pub(crate) const fn reserves_max(&self) -> bool {
+    pub(crate) fn reserves_max(&self) -> bool {
         self.settings.reserves_max && self.settings.settles
     }
 
@@ -246,7 +209,7 @@ impl Rule {
 
     /// How many units of each quota a key [may owe](Self::with_owe_at_most); `None`: its max.
     #[must_use]
-    pub const fn owe_at_most(&self) -> Option<u64> {
+    pub fn owe_at_most(&self) -> Option<u64> {
         self.settings.owe_at_most
     }
 
@@ -302,7 +265,7 @@ impl Rule {
     /// Whether the rule is a [shadow rule](Self::into_shadow).
     #[must_use]
     pub fn is_shadow(&self) -> bool {
-        self.computed().is_shadow
+        self.resolved().common.is_shadow
     }
 
     /// What happens to a request for which the store could not decide. Default:
@@ -326,26 +289,26 @@ impl Rule {
     }
 
     /// The path, for callers that keep it longer than the rule.
-    pub(crate) const fn shared_path(&self) -> &Arc<str> {
+    pub(crate) fn shared_path(&self) -> &Arc<str> {
         &self.settings.path
     }
 
     /// The quotas with their names.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
-        &self.settings.policies
+        &self.resolved().policies
     }
 
     /// Whether clients are not told of some of them.
     #[inline]
     pub(crate) fn has_hidden(&self) -> bool {
-        self.computed().has_hidden
+        self.resolved().has_hidden
     }
 
     /// The quotas alone, in the policies' order.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
-        &self.computed().quotas
+        &self.resolved().quotas
     }
 
     /// The path and the algorithm, as the names of a store's keys contain them: printable, without
@@ -354,7 +317,7 @@ impl Rule {
     /// `~shadow` behind that.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.computed().id
+        &self.resolved().common.id
     }
 
     /// The [prefix](Rule::with_prefix) of this rule's keys; `None` if the store's own applies.
@@ -373,39 +336,42 @@ impl Rule {
 
     /// What clients learn of the policies.
     pub(crate) fn texts(&self) -> &PolicyTexts {
-        &self.computed().texts
+        &self.resolved().texts
     }
 
     pub(crate) fn exemptions(&self) -> Option<&Exemptions> {
-        self.computed().exemptions.as_deref()
+        self.resolved().common.exemptions.as_deref()
     }
 
-    pub(crate) const fn extractor(&self) -> Option<&Arc<dyn KeyExtractor>> {
+    pub(crate) fn extractor(&self) -> Option<&Arc<dyn KeyExtractor>> {
         self.settings.key.as_ref()
     }
 
     /// The units that one request consumes.
     #[must_use]
-    pub const fn cost(&self) -> u64 {
+    pub fn cost(&self) -> u64 {
         self.settings.cost
     }
 
     /// How requests are counted.
     #[must_use]
     pub fn algorithm(&self) -> AlgorithmConfig {
-        self.computed().algorithm
+        self.settings.algorithm
     }
 
     /// The choice made with [`Rule::with_on_error`]; `None` if none was made.
     #[must_use]
-    pub const fn on_error(&self) -> Option<OnError> {
+    pub fn on_error(&self) -> Option<OnError> {
         self.settings.on_error
     }
 }
 
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Rule").field(&self.settings).finish()
+        f.debug_tuple("Rule")
+            .field(&self.settings)
+            .field(&self.choice)
+            .finish()
     }
 }
 

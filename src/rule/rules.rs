@@ -93,7 +93,7 @@ impl Rules {
     pub fn insert(&mut self, rule: Rule) {
         let rule = Arc::new(rule.in_file(&self.file));
         // What is made of a rule is made now, and not by its first request.
-        rule.computed();
+        rule.resolved();
         let is_off = false;
         let path = Arc::clone(rule.shared_path());
         self.rules.insert(path, Listed { rule, is_off });

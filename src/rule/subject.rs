@@ -1,15 +1,11 @@
-use std::fmt;
 use std::sync::Arc;
 
+use super::plans::Chosen;
 use super::policy::Policy;
-use super::rule::{Rule, RuleSettings};
+use super::rule::Rule;
 use super::rule_error::RuleError;
-use crate::algorithm::spec::{Kind, Permits, Spec, Windows};
-use crate::counts::{RuleCount, RuleCounts};
-use crate::decision::QuotaState;
-use crate::key::{Everyone, KeyExtractor, escaped};
-use crate::name::Names;
-use crate::quota::Quota;
+use crate::counts::RuleCounts;
+use crate::key::{Everyone, KeyExtractor};
 
 /// The most subjects of a rule.
 pub(super) const MAX_SUBJECTS: usize = 8;
@@ -67,6 +63,10 @@ impl Subject {
         &self.name
     }
 
+    pub(super) fn shared_name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
     pub(crate) const fn key(&self) -> Option<&Arc<dyn KeyExtractor>> {
         self.key.as_ref()
     }
@@ -83,38 +83,7 @@ impl Subject {
     }
 }
 
-impl fmt::Debug for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject")
-            .field("name", &self.name)
-            .field("may_be_absent", &self.may_be_absent)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What tells the counts of a rule apart.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct CountId {
-    /// Empty for the only subject of a rule with [permits](Rule::with_max_concurrent).
-    subject: Arc<str>,
-    /// That of its quotas, if it is not that of the request.
-    pub(super) cost: Option<u64>,
-    /// Whether it counts the requests in progress.
-    is_permits: bool,
-}
-
-impl CountId {
-    /// The id of the count of the rule with this id, as keys in a store contain it.
-    fn in_store(&self, id: &str) -> String {
-        let cost = self
-            .cost
-            .map_or_else(String::new, |cost| format!("~{cost}"));
-        match &*self.subject {
-            "" => format!("{id}{cost}"),
-            name => format!("{{{id}}}:{}{cost}", escaped(name)),
-        }
-    }
-}
+crate::named::debug_fields!(Subject: name, may_be_absent);
 
 impl Rule {
     /// A rule of 1 to 8 subjects. A request is decided for all of them together, by one clock and
@@ -191,33 +160,24 @@ impl Rule {
     /// The subjects of a [joint](Self::joint) rule; empty for a rule of one.
     #[must_use]
     pub fn subjects(&self) -> &[Subject] {
-        match &*self.settings.subjects {
-            [only] if only.name.is_empty() => &[],
-            subjects => subjects,
-        }
-    }
-
-    /// The subjects of a rule whose takes are over several counts.
-    pub(crate) fn counted_subjects(&self) -> &[Subject] {
         &self.settings.subjects
     }
 
     /// What a store keeps: a count for each subject of a joint rule and each cost, and for permits.
     #[inline]
     pub(crate) fn counts(&self) -> &Arc<RuleCounts> {
-        &self.computed().counts
-    }
-
-    /// Whether a take under the rule is over several counts: it has several subjects, or permits.
-    pub(crate) fn is_joint(&self) -> bool {
-        !self.settings.subjects.is_empty()
+        &self.resolved().counts
     }
 
     /// The ids that the counts of the rule and of its plans have in a store.
     pub(super) fn ids_of_counts(&self) -> Vec<String> {
-        let counts = self.settings.ids_of_counts(self.settings.given_policies());
-        let counts = counts.iter().filter(|count| !count.is_permits);
-        counts.map(|count| count.in_store(self.id())).collect()
+        let settings = &self.settings;
+        match self.choice.chosen {
+            Chosen::Own => settings.names_of_counts(settings.given_policies(), self.id()),
+            Chosen::Plan(_) | Chosen::Value(_) => {
+                settings.names_of_counts(self.policies(), self.id())
+            }
+        }
     }
 
     /// The name of the subject of a rule that has one; `None` if it has no name.
@@ -227,124 +187,6 @@ impl Rule {
 
     /// The place of the subject with this name.
     pub(crate) fn place_of_subject(&self, name: &str) -> Option<usize> {
-        let mut subjects = self.counted_subjects().iter();
-        subjects.position(|subject| subject.name() == name)
-    }
-}
-
-impl RuleSettings {
-    /// Whether each policy is of a subject of the rule. Only those of a joint rule have costs of
-    /// their own.
-    pub(super) fn check_subjects(&self, policies: &[Policy]) -> Result<(), RuleError> {
-        for policy in policies {
-            if let Some(name) = &policy.subject
-                && self.subjects.iter().all(|it| it.name != *name)
-            {
-                return Err(RuleError::UnknownSubject(name.to_string()));
-            }
-            let is_joint = self.subjects.iter().any(|it| !it.name.is_empty());
-            if policy.cost().is_some() && !is_joint {
-                let unnamed = || policy.quota().to_string();
-                let name = Some(policy.name()).filter(|name| !name.is_empty());
-                let name = name.map_or_else(unnamed, str::to_owned);
-                return Err(RuleError::CostWithoutSubject(name));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether one at least of these policies limits a subject that is in every request.
-    pub(super) fn has_certain_subject(&self, policies: &[Policy]) -> bool {
-        let subject_of = |policy: &Policy| match &policy.subject {
-            Some(name) => self.subjects.iter().find(|it| it.name == *name),
-            None => self.subjects.first(),
-        };
-        let mut subjects = policies.iter().map(subject_of);
-        subjects.any(|subject| subject.is_none_or(|it| !it.may_be_absent))
-    }
-
-    fn id_of_count(&self, policy: &Policy) -> CountId {
-        let first = || self.subjects.first().map(|subject| &subject.name);
-        let name = policy.subject.as_ref().or_else(first);
-        CountId {
-            subject: name.map(Arc::clone).unwrap_or_default(),
-            cost: policy.cost(),
-            is_permits: policy.is_concurrent(),
-        }
-    }
-
-    /// A rule with permits decides over several counts, also if it has one subject: that gets an
-    /// empty name, so that its counts keep theirs.
-    pub(super) fn with_only_subject(mut self) -> Self {
-        if self.subjects.is_empty() && self.given_policies().any(Policy::is_concurrent) {
-            self.subjects = Arc::new([Subject::with_key("", None)]);
-        }
-        self
-    }
-
-    /// The counts of these policies, those of permits behind all others.
-    fn ids_of_counts<'a>(&self, policies: impl IntoIterator<Item = &'a Policy>) -> Vec<CountId> {
-        let mut counts = Vec::new();
-        for policy in policies {
-            let id = self.id_of_count(policy);
-            if !counts.contains(&id) {
-                counts.push(id);
-            }
-        }
-        counts.sort_by_key(|id| id.is_permits);
-        counts
-    }
-
-    /// The counts that a take is charged in, for a rule with this id.
-    pub(super) fn counts(&self, id: &str, is_shadow: bool) -> Arc<RuleCounts> {
-        let counts = self.ids_of_counts(&self.policies).into_iter();
-        let count = |it: CountId| self.count(id, is_shadow, &it);
-        let algorithm = self.algorithm.algorithm();
-        let full = |it: &Policy| QuotaState::from_micros(algorithm.limit(&it.quota()), 0).hidden();
-        Arc::new(RuleCounts {
-            path: Arc::clone(&self.path),
-            counts: counts.filter_map(count).collect(),
-            untouched: self.policies.iter().map(full).collect(),
-        })
-    }
-
-    /// `None` if the rule has no such subject.
-    fn count(&self, id: &str, is_shadow: bool, count: &CountId) -> Option<RuleCount> {
-        let is_of_count = |at: &usize| self.id_of_count(&self.policies[*at]) == *count;
-        let places: Box<[_]> = (0..self.policies.len()).filter(is_of_count).collect();
-        let subject = match &*self.subjects {
-            [] => 0,
-            subjects => subjects.iter().position(|it| it.name == count.subject)?,
-        };
-        let quotas: Box<[_]> = places.iter().map(|at| self.policies[*at].quota()).collect();
-        let spec = if count.is_permits {
-            self.spec_of_permits(&quotas[0], is_shadow)
-        } else {
-            let windows = Windows::new(self.algorithm, quotas, self.raised_owed(subject));
-            let cost = count.cost.unwrap_or(self.cost);
-            Spec::new(Kind::Windows(windows), self.hold_at_most.is_some(), cost)
-        };
-        Some(RuleCount {
-            subject,
-            // Each request holds one permit.
-            cost: count.cost.or(count.is_permits.then_some(1)),
-            names: Names::new(
-                self.prefix.as_deref(),
-                &count.in_store(id),
-                count.is_permits,
-            ),
-            spec: Arc::new(spec),
-            places,
-        })
-    }
-
-    fn spec_of_permits(&self, max: &Quota, is_shadow: bool) -> Spec {
-        let permits = Permits {
-            quotas: [*max],
-            is_unlimited: is_shadow,
-            lease: self.permits.lease,
-            busy_retry: self.permits.busy_retry,
-        };
-        Spec::new(Kind::Permits(permits), false, 1)
+        self.settings.place_of(Some(name))
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::algorithm::AlgorithmConfig;
+use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::share::Share;
 use crate::algorithm::spec::Spec;
 use crate::counts::RuleCounts;
@@ -150,17 +151,16 @@ impl Ask {
     pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A first question about these counts that no caller waits for yet.
-    pub(crate) const fn of(
+    pub(crate) fn of(
         of: Arc<RuleCounts>,
-        is_joint: bool,
         counts: SmallVec<[CountAsk; 1]>,
         cost: u64,
         in_shadow: bool,
         falls_back: bool,
     ) -> Self {
         Self {
+            is_joint: of.is_joint || counts.len() != 1,
             of,
-            is_joint,
             counts,
             in_shadow,
             falls_back,
@@ -204,14 +204,18 @@ impl Ask {
     /// cost.
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
+        self.set_cost(cost);
+        self
+    }
+
+    pub(crate) fn set_cost(&mut self, cost: u64) {
         if self.only_looks {
-            return self;
+            return;
         }
         for count in self.counts.iter_mut().filter(|it| !it.has_own_cost) {
             count.cost = cost;
         }
         self.cost = cost;
-        self
     }
 
     /// The same, which only looks: it has no cost, also in counts with a cost of their own and of
@@ -251,10 +255,27 @@ impl Ask {
         &self.counts
     }
 
+    /// Its count whose key failures lock out.
+    pub(crate) fn locked(&self) -> Option<&CountAsk> {
+        let mut counts = self.counts.iter();
+        counts.find(|count| count.spec.lockout().is_some())
+    }
+
+    /// After how many failures that key is held.
+    pub(crate) fn lockout(&self) -> Option<&LockoutSpec> {
+        self.locked()?.spec.lockout()
+    }
+
     /// The longest time for which a charge counts, in microseconds.
     pub(crate) fn life_micros(&self) -> u64 {
         let lives = self.counts.iter().map(|count| count.spec.life());
         lives.max().unwrap_or(0)
+    }
+
+    /// Whether both ask about a count.
+    pub(crate) fn shares_count_with(&self, other: &Self) -> bool {
+        let is_of_other = |it: &CountAsk| other.counts.iter().any(|other| other.name == it.name);
+        self.counts.iter().any(is_of_other)
     }
 
     /// A hash of what it asks about.
@@ -325,7 +346,7 @@ impl Ask {
         }
     }
 
-    /// Whether it is under a rule of several subjects.
+    /// Whether it is under a rule of several subjects, or with permits.
     #[inline]
     pub(crate) const fn is_joint(&self) -> bool {
         self.is_joint
@@ -439,7 +460,9 @@ impl Ask {
     pub(crate) fn first_question(&self, cost: u64) -> Self {
         let (of, counts) = (Arc::clone(&self.of), self.counts.clone());
         let (in_shadow, falls_back) = (self.in_shadow, self.falls_back);
-        Self::of(of, self.is_joint, counts, cost, in_shadow, falls_back).with_cost(cost)
+        let mut ask = Self::of(of, counts, cost, in_shadow, falls_back).with_cost(cost);
+        ask.is_joint = self.is_joint;
+        ask
     }
 
     /// This take for a refund of so many units, for which nobody waits.
@@ -492,7 +515,11 @@ impl Ask {
             Verdict::Allowed => self.receipt(&decisions),
             _ => None,
         };
-        Decision::of_states(verdict, source, states.into()).with_receipt(receipt)
+        let mut decision =
+            Decision::of_states(verdict, source, states.into()).with_receipt(receipt);
+        let is_allowed = decision.is_allowed();
+        decision.has_failures = is_allowed && decisions.iter().any(|it| it.has_failures);
+        decision
     }
 
     /// One receipt of all counts. What was charged in counts with a cost of their own is no part of
@@ -510,6 +537,16 @@ fn strictest(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
         (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
+        // One subject may be locked out: the longer time is told.
+        (locked @ Verdict::LockedOut { retry_after: one }, Verdict::Denied { retry_after })
+        | (Verdict::Denied { retry_after }, locked @ Verdict::LockedOut { retry_after: one })
+            if retry_after <= one =>
+        {
+            locked
+        }
+        (denied @ Verdict::Denied { .. }, Verdict::LockedOut { .. })
+        | (Verdict::LockedOut { .. }, denied @ Verdict::Denied { .. }) => denied,
+        (locked @ Verdict::LockedOut { .. }, _) | (_, locked @ Verdict::LockedOut { .. }) => locked,
         (Verdict::Denied { retry_after: one }, Verdict::Denied { retry_after: other }) => {
             let retry_after = one.max(other);
             Verdict::Denied { retry_after }

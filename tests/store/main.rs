@@ -14,6 +14,7 @@ mod flights_alike;
 mod flood;
 mod holds;
 mod joint;
+mod lockouts;
 mod memory;
 mod outage;
 mod prelude;

@@ -70,6 +70,74 @@ async fn a_cluster_with_a_password() {
     }
 }
 
+/// An address names some of the nodes; what cannot be reached may be another one.
+#[tokio::test]
+async fn errors_name_the_node_that_is_away() {
+    let mut cluster = Cluster::start(&Plan::default());
+    let seed = format!("redis-cluster://{}", cluster.nodes[0].address());
+    let store = store(&seed).await.timeout(SECOND);
+    let name = cluster.key_at(1, "CurrentLimiter:p");
+    let name = name.trim_start_matches("CurrentLimiter:");
+    assert_eq!(allowed(&store, &take(name, 3), 1).await, 1);
+    let away = cluster.nodes[1].address();
+    cluster.nodes[1].kill();
+    eventually("it names the node", async || {
+        let error = store.take(&take(name, 3)).await.expect_err("it is away");
+        error.to_string().contains(&away)
+    })
+    .await;
+    let error = store.ready(millis(500)).await.expect_err("it is away");
+    assert!(error.to_string().contains(&away), "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+}
+
+/// Nodes and sentinels name hosts that only they reach, as in another network.
+#[tokio::test]
+async fn announced_hosts_that_are_elsewhere() {
+    let cluster = Cluster::start(&Plan::default());
+    for (at, node) in cluster.nodes.iter().enumerate() {
+        node.run::<()>("CONFIG SET cluster-preferred-endpoint-type hostname");
+        node.run::<()>(&format!(
+            "CONFIG SET cluster-announce-hostname n{at}.invalid"
+        ));
+    }
+    let names: Vec<_> = (0..3)
+        .map(|at| cluster.key_at(at, "CurrentLimiter:p"))
+        .map(|key| key.trim_start_matches("CurrentLimiter:").to_owned())
+        .collect();
+    let address = RedisAddress::from_url(cluster.url()).expect("a valid address");
+    let unresolved = RedisStore::connect_lazy(&address).expect("a valid address");
+    let decision = unresolved.timeout(SECOND).take(&take(&names[1], 3)).await;
+    decision.expect_err("nobody knows that name");
+
+    let panics = address.clone().resolve(|_, _| panic!("a mistake"));
+    let panics = RedisStore::connect_lazy(panics).expect("a valid address");
+    let decision = panics.timeout(SECOND).take(&take(&names[1], 3)).await;
+    decision.expect_err("nobody knows that name");
+
+    let announced = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::clone(&announced);
+    let address = address.resolve(move |host, port| {
+        seen.lock().expect("no panic").insert(host.to_owned());
+        ("127.0.0.1".to_owned(), port)
+    });
+    let store = RedisStore::connect_lazy(address).expect("a valid address");
+    let store = store.timeout(SECOND);
+    // `MOVED` names a host, too.
+    let slot = cluster.slot(&format!("CurrentLimiter:{}", names[0]));
+    for name in &names {
+        eventually("it decides", async || {
+            store.take(&take(name, 9)).await.is_ok()
+        })
+        .await;
+    }
+    cluster.move_slot(slot, 0, 1);
+    assert_eq!(allowed(&store, &take(&names[0], 9), 3).await, 3);
+    let hosts = announced.lock().expect("no panic").clone();
+    let expected = [0, 1, 2].map(|at| format!("n{at}.invalid"));
+    assert_eq!(hosts, BTreeSet::from(expected));
+}
+
 #[tokio::test]
 async fn a_single_server_is_no_cluster() {
     let server = Process::start(&["--save", ""]);
@@ -339,6 +407,33 @@ async fn a_server_that_does_not_know_how_to_load_scripts() {
 }
 
 /// A store over the connection of a handle has the name of its address.
+/// Valkey 9.1 has Lua in a module, which can be missing. On another server the commands are.
+#[tokio::test]
+async fn a_server_without_scripts() {
+    let is_module = |server: &Process| {
+        let info: String = server.run("INFO scriptingengines");
+        info.contains("module=lua")
+    };
+    let server = Process::start(&["--save", ""]);
+    let server = match is_module(&server) {
+        true => {
+            let server = Process::start(&["--save", "", "--enable-module-command", "yes"]);
+            server.run::<()>("MODULE UNLOAD lua");
+            server
+        }
+        false => {
+            let commands = ["EVAL", "EVALSHA", "SCRIPT"];
+            let renamed = commands.map(|name| ["--rename-command", name, ""]);
+            Process::start(&[&["--save", ""], renamed.as_flattened()].concat())
+        }
+    };
+    let store = RedisStore::connect_lazy(server.url()).expect("a valid address");
+    let error = store.timeout(PATIENT).take(&take("p", 3)).await;
+    let error = error.expect_err("it cannot decide");
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("valkey-lua"), "{error}");
+}
+
 #[tokio::test]
 async fn a_store_of_a_handle() {
     let server = Process::start(&["--save", ""]);

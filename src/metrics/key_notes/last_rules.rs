@@ -2,7 +2,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::rule::{CountName, Rule};
+use crate::key::Key;
+use crate::rule::Rule;
 use crate::sync::lock;
 
 /// By which quotas the keys of a path were decided last, where requests choose them: the plan, or
@@ -11,7 +12,7 @@ use crate::sync::lock;
 pub(crate) struct LastRules {
     /// Whether a request has chosen.
     is_on: AtomicBool,
-    /// By the hashes of the counts: the newer ones, and the older ones.
+    /// By the hashes of the keys: the newer ones, and the older ones.
     rules: Mutex<[HashMap<u64, Arc<Rule>>; 2]>,
 }
 
@@ -20,8 +21,8 @@ impl LastRules {
 
     /// A request was decided.
     #[inline]
-    pub(crate) fn note(&self, name: &CountName) {
-        if name.rule.is_chosen() {
+    pub(crate) fn note(&self, rule: &Arc<Rule>, key: &Key) {
+        if rule.is_chosen() {
             self.is_on.store(true, Ordering::Relaxed);
         }
         if self.is_on.load(Ordering::Relaxed) {
@@ -29,13 +30,13 @@ impl LastRules {
             if rules[0].len() >= Self::MAX_KEYS {
                 rules[1] = std::mem::take(&mut rules[0]);
             }
-            rules[0].insert(name.hash(), Arc::clone(&name.rule));
+            rules[0].insert(key.hash_in_names(), Arc::clone(rule));
         }
     }
 
-    /// The rule by which this count was decided last.
-    pub(crate) fn get(&self, name: &CountName) -> Option<Arc<Rule>> {
-        let hash = name.hash();
+    /// The rule by which this key was decided last.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Rule>> {
+        let hash = key.hash_in_names();
         let rules = lock(&self.rules);
         rules.iter().find_map(|rules| rules.get(&hash).cloned())
     }

@@ -6,7 +6,8 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Verdict;
-use crate::rule::CountName;
+use crate::key::{Key, hash};
+use crate::rule::Rule;
 use crate::sync::lock;
 
 /// The keys that are denied most, of all rules: an approximation of bounded size.
@@ -36,6 +37,9 @@ const PAUSE: u64 = 60;
 pub(crate) const RECENT: u64 = 5;
 /// Those, the second that has not ended, and room for a reader who knows of an earlier one.
 const SECONDS: usize = 8;
+
+/// A key, and the rule under which it was denied.
+type RuleKey<'a> = (&'a Rule, &'a Key);
 
 #[derive(Debug, Default)]
 struct KeyShard {
@@ -106,20 +110,21 @@ impl LimitedKeys {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// A request of this name was denied.
-    pub(crate) fn add(&self, name: &CountName, verdict: Verdict) {
+    /// A request of this key was denied under this rule.
+    pub(crate) fn add(&self, rule: &Rule, key: &Key, verdict: Verdict) {
         let now = self.now.load(Ordering::Relaxed);
         let until = match verdict {
             Verdict::Denied { retry_after }
             | Verdict::Busy { retry_after }
-            | Verdict::OnHold { retry_after } => Some(now * 1_000 + millis(retry_after)),
+            | Verdict::OnHold { retry_after }
+            | Verdict::LockedOut { retry_after } => Some(now * 1_000 + millis(retry_after)),
             Verdict::Allowed | Verdict::Never => None,
         };
         // A table places keys by the lowest bits of the hash and tags them by the highest ones.
-        let hash = name.hash();
+        let hash = hash(rule.path()).rotate_left(32) ^ key.hash_in_names();
         let shard = &self.shards[(hash >> 48) as usize % SHARDS];
         let is_busy = matches!(verdict, Verdict::Busy { .. });
-        lock(shard).add(name, hash, now, (until, is_busy));
+        lock(shard).add((rule, key), hash, now, (until, is_busy));
     }
 
     /// Forgets a key: its next denial is a first one.
@@ -158,8 +163,8 @@ impl LimitedKeys {
 }
 
 impl KeyShard {
-    /// With when the name fits again, and whether that is a hint.
-    fn add(&mut self, name: &CountName, hash: u64, now: u64, until: (Option<u64>, bool)) {
+    /// With when the key fits again, and whether that is a hint.
+    fn add(&mut self, name: RuleKey<'_>, hash: u64, now: u64, until: (Option<u64>, bool)) {
         let keys = &self.keys;
         let is_it = |at: &u32| keys[*at as usize].is(name, hash);
         let known = self.places.find(hash, is_it);
@@ -182,15 +187,15 @@ impl KeyShard {
         (place.until, place.key.is_busy) = until;
         place.denied_at = now;
         place.is_forgotten = false;
-        if place.key.plan.as_deref() != name.rule.plan() {
-            place.key.plan = name.rule.plan().map(Arc::from);
+        if place.key.plan.as_deref() != name.0.plan() {
+            place.key.plan = name.0.plan().map(Arc::from);
         }
     }
 
     /// A place for a name that has none; its denials are those that it may have had before.
     #[cold]
-    fn add_new(&mut self, name: &CountName, hash: u64, now: u64) -> usize {
-        let path = name.rule.shared_path();
+    fn add_new(&mut self, (rule, key): RuleKey<'_>, hash: u64, now: u64) -> usize {
+        let path = rule.shared_path();
         let (at, fewest) = if self.keys.len() < PLACES {
             self.keys.push(NotedKey::default());
             (self.keys.len() - 1, 0)
@@ -211,7 +216,7 @@ impl KeyShard {
         (place.hash, place.denied_at, place.is_forgotten) = (hash, now, false);
         (place.by_second, place.since) = ([0; SECONDS], now);
         // The memory of the key that was there is used again.
-        name.key.as_str().clone_into(&mut place.key.key);
+        key.as_str().clone_into(&mut place.key.key);
         if !Arc::ptr_eq(&place.key.path, path) {
             place.key.path = Arc::clone(path);
         }
@@ -253,10 +258,10 @@ impl KeyShard {
 }
 
 impl NotedKey {
-    fn is(&self, name: &CountName, hash: u64) -> bool {
-        let path = name.rule.shared_path();
+    fn is(&self, (rule, key): RuleKey<'_>, hash: u64) -> bool {
+        let path = rule.shared_path();
         let is_path = || Arc::ptr_eq(&self.key.path, path) || self.key.path == *path;
-        self.hash == hash && self.key.key == name.key.as_str() && is_path()
+        self.hash == hash && self.key.key == key.as_str() && is_path()
     }
 
     /// How often it was denied in this second, one of the last [`SECONDS`].
@@ -297,9 +302,7 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Key;
     use crate::quota::Quota;
-    use crate::rule::Rule;
 
     /// The number of a key is never too low, and by at most `error` too high, also where the heavy
     /// keys come first and a long tail of others behind.
@@ -318,10 +321,7 @@ mod tests {
                 };
                 let key = Key::from(number);
                 for _ in 0..times {
-                    keys.add(
-                        &CountName::new(Arc::clone(&rule), key.clone()),
-                        Verdict::Never,
-                    );
+                    keys.add(&rule, &key, Verdict::Never);
                 }
                 *exact.entry(key.as_str().to_owned()).or_insert(0) += times;
             }
@@ -347,9 +347,10 @@ mod tests {
         let rule = Arc::new(Rule::new("search", [Quota::per_minute(1)]).expect("a rule"));
         let mut shard = KeyShard::default();
         let mut deny = |number: u64, now: u64, times: u64| {
-            let name = CountName::new(Arc::clone(&rule), Key::from(number));
-            (0..times).for_each(|_| shard.add(&name, name.hash(), now, (Some(now * 1_000), false)));
-            let place = shard.keys.iter().find(|place| place.is(&name, name.hash()));
+            let key = Key::from(number);
+            let (name, hash) = ((&*rule, &key), key.hash_in_names());
+            (0..times).for_each(|_| shard.add(name, hash, now, (Some(now * 1_000), false)));
+            let place = shard.keys.iter().find(|place| place.is(name, hash));
             place.map(|place| (place.key.denials, place.key.error))
         };
         let (victim, other) = (1_000, 1_001);

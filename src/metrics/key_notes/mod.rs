@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use self::last_rules::LastRules;
 pub(crate) use self::limited_keys::{LimitedKey, LimitedKeys, RECENT};
 use crate::decision::Verdict;
-use crate::key::KeyExtractor;
-use crate::rule::{CountName, Rule};
+use crate::key::{Key, KeyExtractor};
+use crate::rule::Rule;
 use crate::sync::lock;
 
 /// What the counters of a path note of keys, for pages and the fleet. While nobody watches, it is
@@ -50,20 +50,20 @@ impl KeyNotes {
 
     /// Notes by which quotas a request was decided, while they are on.
     #[inline]
-    pub(crate) fn chose(&self, name: &CountName) {
-        self.last_rules.note(name);
+    pub(crate) fn chose(&self, rule: &Arc<Rule>, key: &Key) {
+        self.last_rules.note(rule, key);
     }
 
     /// Notes whose request was denied, and for how long, while they are on.
     #[inline]
-    pub(crate) fn denied(&self, name: &CountName, verdict: Verdict) {
+    pub(crate) fn denied(&self, rule: &Rule, key: &Key, verdict: Verdict) {
         if let Some(limited) = &self.limited {
-            limited.add(name, verdict);
+            limited.add(rule, key, verdict);
         }
     }
 
-    /// The rule by which this count was decided last, if a request has chosen its quotas.
-    pub(crate) fn last_rule(&self, name: &CountName) -> Option<Arc<Rule>> {
-        self.last_rules.get(name)
+    /// The rule by which this key was decided last, if a request has chosen its quotas.
+    pub(crate) fn last_rule(&self, key: &Key) -> Option<Arc<Rule>> {
+        self.last_rules.get(key)
     }
 }

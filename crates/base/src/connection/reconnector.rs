@@ -3,10 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, select_all};
-use redis::{ConnectionInfo, RedisError, RedisResult};
+use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::address::Server;
 use super::link::{Link, Role};
 use super::node::LinkState;
 use super::queue::Queue;
@@ -69,7 +70,11 @@ impl Reconnector {
         loop {
             // If this task is aborted, the connection is closed, too.
             let guard = CloseOnDrop(link.clone());
-            link = match self.watch(&link).await {
+            let watched = tokio::select! {
+                watched = self.watch(&link) => watched,
+                never = link.stay_logged_in() => match never {},
+            };
+            link = match watched {
                 Some(other) => {
                     tokio::spawn(close_when_answered(guard));
                     other
@@ -290,7 +295,9 @@ impl Attempts {
                     self.begin(target.clone(), preload.clone(), proof);
                     self.next_at = Some(Instant::now() + alone);
                     if is_beside {
-                        return Err(no_connection_within(alone));
+                        let is_asking = matches!(target, Target::Server(it) if it.is_asking());
+                        let what = if is_asking { "credentials" } else { "connection" };
+                        return Err(none_within(what, alone));
                     }
                 }
             }
@@ -339,7 +346,7 @@ fn alone_after(success: Duration) -> Duration {
 /// says which nodes there are.
 #[derive(Clone)]
 pub(super) enum Target {
-    Server(Box<ConnectionInfo>),
+    Server(Box<Server>),
     /// The master that the sentinels name. They are asked at every attempt to connect.
     #[cfg(feature = "sentinel")]
     Master(Arc<Sentinels>),
@@ -349,13 +356,11 @@ impl Target {
     /// Makes a connection to the server.
     pub(super) async fn connect(&self, preload: &Preload) -> RedisResult<Link> {
         match self {
-            Self::Server(info) => {
-                Link::open(ConnectionInfo::clone(info), Role::Any, 0, preload).await
-            }
+            Self::Server(server) => Link::open(server, Role::Any, 0, preload).await,
             #[cfg(feature = "sentinel")]
             Self::Master(sentinels) => {
                 let Master { server, epoch } = sentinels.master().await?;
-                Link::open(server, Role::Master, epoch, preload).await
+                Link::open(&server, Role::Master, epoch, preload).await
             }
         }
     }
@@ -371,7 +376,8 @@ impl Target {
             #[cfg(feature = "sentinel")]
             Self::Master(sentinels) => {
                 let inner = &link.inner;
-                sentinels.moved(&inner.server, inner.epoch).await;
+                let server = inner.server.info.addr().to_string();
+                sentinels.moved(&server, inner.epoch).await;
             }
         }
     }
@@ -384,12 +390,12 @@ pub(super) async fn within<T>(
 ) -> RedisResult<T> {
     tokio::time::timeout(limit, work)
         .await
-        .unwrap_or_else(|_| Err(no_connection_within(limit)))
+        .unwrap_or_else(|_| Err(none_within("connection", limit)))
 }
 
-/// A timeout error: no connection was made in this time.
-pub(super) fn no_connection_within(limit: Duration) -> RedisError {
-    let message = format!("no connection within {limit:?}");
+/// A timeout error: there was no connection, or whatever is named, in this time.
+pub(super) fn none_within(what: &str, limit: Duration) -> RedisError {
+    let message = format!("no {what} within {limit:?}");
     RedisError::from(io::Error::new(io::ErrorKind::TimedOut, message))
 }
 
