@@ -2,6 +2,8 @@
 # How long the guides are, and whether their links lead somewhere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+paths=$(mktemp)
+trap 'rm "$paths"' EXIT
 
 # How long the README, the guides and the recipes may be.
 test "$(wc -l <README.md)" -le 180 || { echo "tests/guide.sh: the README has more than 180 lines" >&2; exit 1; }
@@ -42,13 +44,11 @@ awk '
 ' docs/cookbook.md
 # The files and folders that docs name between backquotes, from the root or from any folder.
 find . -path ./target -prune -o -path ./.git -prune -o -path ./node_modules -prune -o -print |
-  sed 's/^\.//' >"$folder/paths"
-# Those that a diff creates.
-sed -n 's/^+++ b//p' CONTRIBUTING.md >>"$folder/paths"
+  sed 's/^\.//' >"$paths"
 grep -noE '`[A-Za-z0-9_.][A-Za-z0-9_/.-]*(\.(rs|lua|sh|md|js|py)|[a-z_]/)`' README.md CONTRIBUTING.md SECURITY.md \
   docs/*.md docs/*/*.md tests/README.md benches/*.md src/*/mod.rs crates/*/src/*/mod.rs src/lib.rs /dev/null |
   tr -d '`' |
-  awk -F: -v paths="$folder/paths" '
+  awk -F: -v paths="$paths" '
     BEGIN { while ((getline path <paths) > 0) { known[path] = 1; all[++n] = path } }
     {
       # Files of other projects.
