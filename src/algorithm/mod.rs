@@ -29,6 +29,7 @@ mod counters;
 mod entries;
 mod fixed_window;
 mod gcra;
+pub(crate) mod period;
 mod quota_use;
 mod refunded_ranges;
 pub(crate) mod share;
