@@ -23,6 +23,7 @@
 #[allow(clippy::module_inception)]
 mod algorithm;
 mod byte_reader;
+pub(crate) mod calendar;
 mod count;
 mod counter;
 mod counters;

@@ -71,6 +71,18 @@ impl Period {
         Ok(self)
     }
 
+    /// [`in_zone`](Self::in_zone); without the feature `calendar` that is UTC, or an error.
+    #[cfg(feature = "config")]
+    pub(crate) fn in_named_zone(self, name: &str) -> Result<Self, String> {
+        match name {
+            "UTC" => Ok(self),
+            #[cfg(feature = "calendar")]
+            name => self.in_zone(name).map_err(|error| error.to_string()),
+            #[cfg(not(feature = "calendar"))]
+            _ => Err("time zones need the feature \"calendar\", expected \"UTC\"".to_owned()),
+        }
+    }
+
     /// `day`, `week` or `month`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -78,6 +90,15 @@ impl Period {
             Unit::Day => "day",
             Unit::Week => "week",
             Unit::Month => "month",
+        }
+    }
+
+    /// What the keys of its counts in a store end with.
+    pub(crate) const fn ending(&self) -> &'static str {
+        match self.unit {
+            Unit::Day => "~day",
+            Unit::Week => "~week",
+            Unit::Month => "~month",
         }
     }
 

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::outcomes::Outcomes;
+use super::policy::Policy;
 use super::rule::Rule;
 use super::rule_error::RuleError;
 use crate::quota::Quota;
@@ -28,7 +29,7 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the rule has several subjects, or permits.
+    /// [`RuleError`] if the rule has several subjects, permits, or calendar quotas.
     pub fn with_outgoing(self) -> Result<Self, RuleError> {
         let at_most = Self::DEFAULT_HOLD_AT_MOST;
         self.with(|it| it.hold_at_most = Some(at_most))
@@ -92,11 +93,16 @@ impl Rule {
         self.settings.hold_at_most.unwrap_or_default()
     }
 
+    /// Whether it, and each plan of it, limits nothing but units in windows.
+    fn has_windows_alone(&self) -> bool {
+        self.settings.given_policies().all(Policy::is_of_window)
+    }
+
     /// An outgoing rule with what it cannot have is an error.
     pub(super) fn checked_outgoing(self) -> Result<Self, RuleError> {
         match () {
             () if !self.is_outgoing() => Ok(self),
-            () if !self.subjects().is_empty() || self.has_permits() => {
+            () if !self.subjects().is_empty() || !self.has_windows_alone() => {
                 Err(RuleError::OutgoingSubjects)
             }
             () => Ok(self),

@@ -268,7 +268,7 @@ impl Rule {
     }
 
     fn of_value(&self, quotas: &Quotas) -> Result<Arc<Self>, RuleError> {
-        if self.is_outgoing() && quotas.given().iter().any(Policy::is_concurrent) {
+        if self.is_outgoing() && !quotas.given().iter().all(Policy::is_of_window) {
             return Err(RuleError::OutgoingSubjects);
         }
         let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());

@@ -108,7 +108,8 @@ impl CountAsk {
         &of.counts[usize::from(self.place)].places
     }
 
-    /// How it counts; `None` if it is of [permits](crate::Rule::with_max_concurrent).
+    /// How it counts; `None` if it is of [permits](crate::Rule::with_max_concurrent), or of a
+    /// [period](crate::rule::Policy::calendar) of the calendar.
     #[must_use]
     pub fn algorithm(&self) -> Option<AlgorithmConfig> {
         self.spec.windows().map(|windows| windows.config)
@@ -360,7 +361,8 @@ impl Ask {
     }
 
     /// How its count counts, if there is one; `None` if that is of
-    /// [permits](crate::Rule::with_max_concurrent).
+    /// [permits](crate::Rule::with_max_concurrent) or of a
+    /// [period](crate::rule::Policy::calendar) of the calendar.
     #[must_use]
     pub fn algorithm(&self) -> Option<AlgorithmConfig> {
         self.first()?.algorithm()

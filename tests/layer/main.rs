@@ -2,6 +2,7 @@
 
 mod allocations;
 mod caches;
+mod calendar;
 mod calls;
 mod charges;
 mod client_ip;

@@ -150,6 +150,7 @@ impl<'a> Specs<'a> {
 fn encode(spec: &Spec) -> Box<[u8]> {
     let windows = match &spec.kind {
         Kind::Windows(windows) => windows,
+        Kind::Calendar(_) => return Box::default(),
         Kind::Permits(permits) => {
             let lease = u64::try_from(permits.lease.as_millis()).unwrap_or(MAX_NUMBER);
             let max = if permits.is_unlimited {
