@@ -72,10 +72,10 @@ for place = 1, kind == USUAL and #keys or 0 do
   if is_usual and allowed < takes then
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, reset, max - used, reset)
   end
--- include: usual_end
--- include: joint_fixed_window
--- include: joint
+  replies[place + 1] = is_usual and answer
+  is_left = is_left or not is_usual
 end
+if kind == USUAL and not is_left then return concat(replies) end
 
 local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
 

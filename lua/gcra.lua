@@ -99,10 +99,10 @@ for place = 1, kind == USUAL and #keys or 0 do
     local reset = used > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, math.max(burst - used, 0), reset)
   end
--- include: usual_end
--- include: joint_gcra
--- include: joint
+  replies[place + 1] = is_usual and answer
+  is_left = is_left or not is_usual
 end
+if kind == USUAL and not is_left then return concat(replies) end
 
 local max, min, byte = math.max, math.min, string.byte
 

@@ -133,10 +133,10 @@ for place = 1, kind == USUAL and #KEYS or 0 do
   if is_usual and allowed < takes then
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, first_left, first_reset) .. others
   end
--- include: usual_end
--- include: joint_sliding_log
--- include: joint
+  replies[place + 1] = is_usual and answer
+  is_left = is_left or not is_usual
 end
+if kind == USUAL and not is_left then return concat(replies) end
 
 local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
 local values = kind == HOLDS and call('MGET', _G.unpack(KEYS))

@@ -106,10 +106,10 @@ for place = 1, kind == USUAL and #keys or 0 do
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, first_stamp + window - now, max - used,
       stamp + window - now)
   end
--- include: usual_end
--- include: joint_sliding_window
--- include: joint
+  replies[place + 1] = is_usual and answer
+  is_left = is_left or not is_usual
 end
+if kind == USUAL and not is_left then return concat(replies) end
 
 local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
 

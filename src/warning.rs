@@ -127,30 +127,19 @@ impl Warning {
         }
     }
 
-    /// About this quota, whose name code may have chosen.
-    pub(crate) fn cost_above(quota: &str) -> Self {
+    /// About this field, quota, plan or reason.
+    pub(crate) fn of(kind: WarningKind, name: impl fmt::Display) -> Self {
         Self {
-            name: Some(Cow::Owned(quota.to_owned())),
-            ..Self::new(WarningKind::CostAboveQuota)
-        }
-    }
-
-    /// About a plan from code that does not fit its rule, for this reason.
-    pub(crate) fn unfit_plan(reason: &impl fmt::Display) -> Self {
-        Self {
-            name: Some(Cow::Owned(reason.to_string())),
-            ..Self::new(WarningKind::UnfitPlan)
-        }
-    }
-
-    /// About this plan. A client may have chosen the name.
-    pub(crate) fn of_plan(kind: WarningKind, name: &str) -> Self {
-        const MAX_CHARS: usize = 64;
-        let name: String = name.escape_default().take(MAX_CHARS).collect();
-        Self {
-            name: Some(Cow::Owned(name)),
+            name: Some(Cow::Owned(name.to_string())),
             ..Self::new(kind)
         }
+    }
+
+    /// About a plan whose name a client may have chosen.
+    pub(crate) fn unknown_plan(name: &str) -> Self {
+        const MAX_CHARS: usize = 64;
+        let name: String = name.escape_default().take(MAX_CHARS).collect();
+        Self::of(WarningKind::UnknownPlan, name)
     }
 
     pub(crate) fn log(&self) {

@@ -50,7 +50,7 @@ need luacheck=lua-check
 
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
-for script in lua/*.lua lua/fleet/*.lua lua/refund/*.lua crates/redisson/lua/limiter/*.lua crates/redisson/lua/lock/*.lua; do
+for script in lua/*.lua lua/fleet/*.lua lua/refund/*.lua lua/permits/*.lua crates/redisson/lua/limiter/*.lua crates/redisson/lua/lock/*.lua; do
     expanded="$folder/$(echo "$script" | tr / _)"
     expand "$script" >"$expanded"
 done

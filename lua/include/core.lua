@@ -5,7 +5,7 @@
 -- A rule has: its quotas in its array part, each with its limit; number: how many they are, or 0
 -- if it is of permits; expiry, slice: see formats.md; behind: where the question says more of it;
 -- other: the functions of its states, if they are not the algorithm's. A state is what stands under
--- a key. It has: key, rule, is_changed, error; and for each quota n own[n].used, the units that
+-- a key. It has: rule, is_changed; perhaps error; and for each quota n own[n].used, the units that
 -- count now. The core uses these functions of the algorithm:
 --   read_quota(from) -> quota, behind
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
@@ -13,14 +13,14 @@
 --   charge(state, units)
 --   wait(counter, limit, cost)        microseconds until a cost fits that does not fit now
 --   ends_at(counter)                  when nothing of it counts any more
---   write(state) -> error             nil if all went well
+--   write(state, key) -> error        nil if all went well
 --   held_units(state), or nil         what the reply says of several takes that were charged alike
 -- A rule of another kind of state has its own load, fits, answers and write: see `permit_states`.
 --
 -- A function costs a call as much as a small command if it uses many locals from outside. So
 -- constants are text, and functions that few calls need are made by another one. A table costs by
 -- the number of its fields, rounded up to 4, 8 or 16: its constructor has the usual ones, and
--- others are set where they are needed.
+-- others are set where they are needed, since one more, even nil, makes it grow.
 
 local function read_rule(from)
   local number, expiry, slice, at = unpack(RULE_HEAD, question, from)
@@ -40,18 +40,21 @@ local function read_rule(from)
 end
 
 -- Writes a state that was charged, and notes what went wrong.
-local function write_state(state)
+local function write_state(state, key)
   local other = state.rule.other
-  local write = other and other.write or write
-  state.error, state.is_changed = write(state), false
+  local error_text = (other and other.write or write)(state, key)
+  if error_text then state.error = error_text end
+  state.is_changed = false
 end
 
 -- The state of a key under a rule. Two rules may take turns on one key.
 local function state_of(key, rule, raw)
   local before = states and states[key]
-  if before and before.rule == rule then return before end
-  if before and before.is_changed then write_state(before) end
-  if before then raw = nil end
+  if before then
+    if before.rule == rule then return before end
+    if before.is_changed then write_state(before, key) end
+    raw = nil
+  end
   local state = (rule.other and rule.other.load or load)(key, rule, raw)
   if states then states[key] = state end
   return state
@@ -76,9 +79,10 @@ local function answer(state, verdict, alike, number)
   for n = 1, rule.number do
     local limit, counter, reset = rule[n].limit, own[n], 0
     local used = counter.used
+    local left = used < limit and limit - used or 0
     if used > 0 and limit > 0 then reset = max(ends_at(counter) - now, 0) end
-    text = text and text .. pack(NEXT_QUOTA, max(limit - used, 0), reset)
-      or pack(ANSWER, verdict, alike, number, max(limit - used, 0), reset)
+    text = text and text .. pack(NEXT_QUOTA, left, reset)
+      or pack(ANSWER, verdict, alike, number, left, reset)
   end
   return text
 end
@@ -87,9 +91,8 @@ end
 local function spend(state, units)
   if units == 0 then return end
   if not state.is_changed then
-    number_changed = number_changed + 1
-    state.is_changed, changed[number_changed] = true, state
     prepare(state)
+    state.is_changed = true
   end
   charge(state, units)
 end
@@ -97,14 +100,14 @@ end
 -- Charges the takes of a row that fit, and answers all. `held` says for how much longer the key is
 -- held, or nil.
 local function answers(state, cost, takes, fitting, held)
-  local rule, own, text = state.rule, state.own, ''
+  local text = ''
   if fitting > 0 then
     spend(state, cost * fitting)
     text = answer(state, ALLOWED, fitting, cost > 0 and state.serial or 0)
     if held_units and fitting > 1 and cost > 0 then text = text .. held_units(state) end
   end
   if fitting == takes then return text end
-  local verdict, number = DENIED, 0
+  local rule, own, verdict, number = state.rule, state.own, DENIED, 0
   for n = 1, rule.number do
     local limit = rule[n].limit
     if cost > limit or limit == 0 then
@@ -126,6 +129,8 @@ local function owe(state, units)
     units = max(min(units, most - state.own[n].used), 0)
   end
   spend(state, units)
+  -- Of counters, those may last longer than a full one does.
+  state.sets_expiry = true
   return answer(state, ALLOWED, 1, units)
 end
 
@@ -160,11 +165,10 @@ local function answer_row(first, last, takes, is_late, owes)
   end
 end
 
--- The next record; the next row behind the first one of its key; the last place of each take over
--- several counts, by its first.
+-- The next record, and the next row behind the first one of its key.
 local places = kind == HOLDS and #KEYS / 2 or #KEYS
 local _, at = unpack('>BI2', question)
-local first, further, lasts, has_failed = 1, at + places * RECORD_SIZE, {}, false
+local first, further, records, has_failed = 1, at + places * RECORD_SIZE, at, false
 while first <= places do
   local from, rows, cost, takes, deadline, behind = unpack(RECORD, question, at)
   local last, owes, error_text = first, rows == OWED + 1, nil
@@ -181,20 +185,20 @@ while first <= places do
     if row > 1 then costs[first], takes, deadline, further = unpack(ROW, question, further) end
     if not error_text then answer_row(first, last, takes, now > deadline, owes) end
   end
-  has_failed = has_failed or error_text
-  if last > first then lasts[first] = last end
   at, first = behind, last + 1
 end
 
-for n = 1, number_changed do
-  local state = changed[n]
-  if state.is_changed then write_state(state) end
-  has_failed = has_failed or state.error
+for place = 1, places do
+  local state = counts[place]
+  if state and state.is_changed then write_state(state, KEYS[place]) end
+  has_failed = has_failed or state and state.error
 end
 -- If something is wrong with a count, all takes over it are answered with that error.
 first = 1
 while has_failed and first <= places do
-  local last, error_text = lasts[first] or first, nil
+  local last, error_text = first, nil
+  local _, rows = unpack(RECORD, question, records + (first - 1) * RECORD_SIZE)
+  if rows >= JOINT then last = first + rows - JOINT - 1 end
   for place = first, last do error_text = error_text or counts[place] and counts[place].error end
   if error_text then
     -- This error is not about a key: the server is no master. Nothing was written, and the whole

@@ -1,10 +1,8 @@
 -- What the core and its states share.
 
--- By place, the state of a key, and the cost of the take in hand; the states that are charged, and
--- how many they are. These begin with room for four, since a table that grows costs as much as a
--- command.
+-- By place, the state of a key, and the cost of the take in hand. These begin with room for four,
+-- since a table that grows costs as much as a command.
 local counts, costs = { false, false, false, false }, { 0, 0, 0, 0 }
-local changed, number_changed = { false, false, false, false }, 0
 -- Rules by where the question says them; states by key, where a key may come twice; functions of
 -- permits, if they are needed.
 local rules, states, permits = {}, kind ~= USUAL and kind ~= GENERAL and {}, nil

@@ -10,10 +10,9 @@
 --
 -- Once loaded, a state has
 --   rule, serial, stamp
---   known        the counters that stood in it; false if there were none
---   has_units    whether something in them counts
--- and only where it is so
---   since        since when new counters give takes back, after a reset
+--   since        takes from before this are not told apart in a new counter
+--   known        the counters that stood in it; false if nothing in them counts
+--   own          `known`, if these are just those of the rule's quotas; else what it was
 --
 -- A counter has
 --   quota, used
@@ -30,27 +29,31 @@
 
 -- Reads the counters into a state. Those of `raw` are expected to be the rule's, in their order.
 local function read_counters(state, raw)
-  local rule, first_byte = state.rule, byte(raw)
-  if first_byte == RESET_MARK and #raw == RESET_SIZE then
-    local _, since = unpack(RESET, raw)
-    state.since = since
-  elseif (first_byte == own_mark or first_byte == leased_mark) and #raw > HEADER_SIZE then
-    local _, serial, stamp, at = unpack(HEADER, raw)
-    if first_byte == leased_mark then at = at + LEASE_SIZE end
-    local latest, has_units, known, size = max(stamp, now), false, nil, 0
-    repeat
-      local counter
-      counter, at = read_counter(raw, at, stamp, rule[size + 1])
-      local life = counter and counter.quota.life or 0
-      local is_valid = life > 0 and life <= TEN_YEARS
-      if not is_valid or counter.needed_until > stamp + 2 * TEN_YEARS then return end
-      local used = used_now(counter, latest)
-      if used > 0 then has_units = true end
-      counter.used, size = used, size + 1
-      if known then known[size] = counter else known = { counter } end
-    until at > #raw
-    state.serial, state.stamp, state.has_units, state.known = serial, stamp, has_units, known
+  if #raw <= HEADER_SIZE then
+    if #raw == RESET_SIZE and byte(raw) == RESET_MARK then state.since = unpack('>I7', raw, 2) end
+    return
   end
+  local mark, serial, stamp, at = unpack(HEADER, raw)
+  if mark == leased_mark then at = at + LEASE_SIZE end
+  if mark ~= own_mark and mark ~= leased_mark or at > #raw then return end
+  local rule, latest, known, size = state.rule, stamp > now and stamp or now, nil, 0
+  local has_units, is_own, since = false, true, 0
+  repeat
+    size = size + 1
+    local quota, counter = rule[size], nil
+    counter, at = read_counter(raw, at, stamp, quota)
+    local life = counter and counter.quota.life or 0
+    if life <= 0 or life > TEN_YEARS or counter.needed_until > stamp + 2 * TEN_YEARS then return end
+    local used = used_now(counter, latest)
+    if used > 0 then has_units = true end
+    if counter.quota ~= quota then is_own = false end
+    if counter.refundable_since > since then since = counter.refundable_since end
+    counter.used = used
+    if known then known[size] = counter else known = { counter } end
+  until at > #raw
+  state.serial, state.stamp, state.since = serial, stamp, since
+  if has_units then state.known = known end
+  if has_units and is_own and size == rule.number then state.own = known end
 end
 
 -- What stands under a key.

@@ -27,6 +27,7 @@ local function read_counter(raw, from, stamp, rule_quota)
 end
 
 local function write_counter(counter)
-  return pack(FIXED_COUNTER, counter.quota.max, counter.quota.window, counter.needed_until,
+  local quota = counter.quota
+  return pack(FIXED_COUNTER, quota.max, quota.window, counter.needed_until,
     counter.refundable_since, counter.start, counter.units)
 end

@@ -74,7 +74,7 @@ local function read_log(state, member)
   end
   local is_refunded_from = serial >= LOG_WITH_REFUNDED
   if is_refunded_from then serial = serial - LOG_WITH_REFUNDED end
-  state.more = more
+  if more then state.more = more end
   if now >= stamp + horizon and not (more and now < more.long_until) then
     -- The serial numbers run from zero again, unless a take with such a number may have the same
     -- stamp: one of this very instant, or one from before the clock went back.

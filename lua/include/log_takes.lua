@@ -45,7 +45,7 @@ local function load(key, rule)
     base = 0, oldest_base = 0, oldest_stamp = now, stamp = now, horizon = 0, largest = 0,
     serial = 0, last_charge = now, merges = false }
   local found = pcall('ZRANGE', key, '-1', '-1')
-  state.error = found.err
+  if found.err then state.error = found.err end
   if found[1] then read_log(state, found[1]) end
   state.last_charge = state.stamp
   for n = 1, rule.number do state.own[n] = counter_of(state, rule[n]) end
@@ -209,8 +209,8 @@ local function trim(state, window, most)
 end
 
 -- Returns what went wrong, or nil.
-local function write(state)
-  local key, rule, newest, merges = state.key, state.rule, state.newest, state.merges
+local function write(state, key)
+  local rule, newest, merges = state.rule, state.newest, state.merges
   local longest, largest, went_back = rule[1], 0, state.went_back
   for n = 1, rule.number do
     if rule[n].window > longest.window then longest = rule[n] end

@@ -10,7 +10,7 @@ local function permit_functions()
     local millis = format('%.0f', floor(now / MILLISECOND))
     local held = pcall('ZCOUNT', key, '(' .. millis, '+inf')
     rule.permits = rule.permits or unpack('>I7', question, rule.behind)
-    return { key = key, rule = rule, is_changed = false, held = held, added = {}, millis = millis,
+    return { rule = rule, is_changed = false, held = held, added = {}, millis = millis,
       error = type(held) == 'table' and held.err or nil }
   end
 
@@ -26,11 +26,7 @@ local function permit_functions()
     elseif holder > 0 and fitting == 0 then
       verdict = DENIED
     elseif holder > 0 then
-      if not state.is_changed then
-        number_changed = number_changed + 1
-        state.is_changed, changed[number_changed] = true, state
-      end
-      state.held = state.held + 1
+      state.held, state.is_changed = state.held + 1, true
       added[#added + 1] = format('%.0f', floor(now / MILLISECOND) + 1 + rule.expiry)
       -- Where others have a slice of time, a rule of permits has the number of the process.
       added[#added + 1] = pack('>I7I7', rule.slice, holder)
@@ -38,17 +34,17 @@ local function permit_functions()
     return pack(ANSWER, verdict, takes, 0, state.held, 0)
   end
 
-  local function write(state)
-    local written = pcall('ZADD', state.key, _G.unpack(state.added))
+  local function write(state, key)
+    local written = pcall('ZADD', key, _G.unpack(state.added))
     if type(written) == 'table' then return written.err end
-    written = pcall('PEXPIRE', state.key, format('%.0f', 2 * state.rule.expiry))
+    written = pcall('PEXPIRE', key, format('%.0f', 2 * state.rule.expiry))
     if type(written) == 'table' then
       -- No permit is left that nobody has.
-      for n = 2, #state.added, 2 do call('ZREM', state.key, state.added[n]) end
+      for n = 2, #state.added, 2 do call('ZREM', key, state.added[n]) end
       return written.err
     end
     -- Those of processes that were killed.
-    call('ZREMRANGEBYSCORE', state.key, '-inf', state.millis)
+    call('ZREMRANGEBYSCORE', key, '-inf', state.millis)
   end
 
   return { load = load, fits = fits, answers = answers, write = write }

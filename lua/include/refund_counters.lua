@@ -12,23 +12,23 @@
 local before = {}
 
 local function load()
-  local state = { serial = 0, stamp = now, has_units = false, known = false, rule = {} }
+  local state = { serial = 0, stamp = now, known = false, rule = {} }
   local raw = call('GET', key)
   for t = 1, #before do state.rule[t] = before[t].quota end
   if raw then read_counters(state, raw) end
-  if state.stamp > now then state.has_units = false end
   before = state.known or before
+  if state.stamp > now then state.known = false end
   return state
 end
 
 local function refund_all(number, apart)
   local state, is_changed = load(), false
-  local counters = state.has_units and state.known or {}
-  if state.has_units and ranges then ranges.read(state, apart) end
+  local known, counters = state.known, state.known or {}
+  if known and ranges then ranges.read(state, apart) end
   for _ = 1, number do
     next_receipt()
     local units = 0
-    if state.has_units and ranges then ranges.before(state) end
+    if known and ranges then ranges.before(state) end
     for t = 1, #counters do
       local counter = counters[t]
       if receipt_windows[counter.quota.window] and receipt_stamp >= counter.refundable_since then

@@ -11,11 +11,13 @@ end
 
 local function new_counter(quota)
   return { quota = quota, used = 0, needed_until = 0, refundable_since = 0, base = 0, entries = '',
-    number = 0, stamp = 0, total = 0 }
+    number = 0, stamp = 0, total = 0, left = 0, left_total = 0 }
 end
 
 -- Entries of other sub-windows stay as they are.
-local function serve(counter, quota) counter.is_mixed = counter.quota.variant ~= quota.variant end
+local function serve(counter, quota)
+  if counter.quota.variant ~= quota.variant then counter.refundable_since = 0 end
+end
 
 local function follow_clock_back(counter)
   if counter.stamp <= now then return end
@@ -26,18 +28,18 @@ local function follow_clock_back(counter)
 end
 
 local function charge_counter(counter, units)
-  local left, base = count_oldest(counter, now - counter.quota.window, MODULUS)
-  local stays, variant = counter.number - left, counter.quota.variant
-  local total = (counter.total + units) % MODULUS
+  local stays, variant = counter.number - counter.left, counter.quota.variant
+  local base, total = counter.left_total, (counter.total + units) % MODULUS
   if counter.total == base then
     stays = 0
   elseif floor(counter.stamp / variant) == floor(now / variant) then
     stays = stays - 1
   end
-  local first = left * WINDOW_ENTRY_SIZE
+  local first = counter.left * WINDOW_ENTRY_SIZE
   local earlier = sub(counter.entries, first + 1, first + stays * WINDOW_ENTRY_SIZE)
   counter.entries = earlier .. pack(WINDOW_ENTRY, now, total)
   counter.base, counter.number, counter.stamp, counter.total = base, stays + 1, now, total
+  counter.left = 0
   counter.used = counter.used + units
 end
 

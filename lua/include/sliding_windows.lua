@@ -4,6 +4,7 @@
 --   number, entries the entries, one for each sub-window with something in it, and how many
 --   stamp, total    the newest entry: when something was charged in it last, and the running total
 --                   with it
+--   left, left_total  how many of the oldest entries have left the window, and the total with these
 -- In a state it is big-endian integers of 7 bytes but for the last one of 2: max, window,
 -- needed_until, refundable_since, length of a sub-window, base, number; and then the entries: stamp
 -- and total of each. A quota's `variant` is the length of a sub-window.
@@ -30,8 +31,9 @@ end
 
 -- The units that count now.
 local function used_now(counter)
-  local _, with_last = count_oldest(counter, now - counter.quota.window, MODULUS)
-  return (counter.total - with_last) % MODULUS
+  local left, left_total = count_oldest(counter, now - counter.quota.window, MODULUS)
+  counter.left, counter.left_total = left, left_total
+  return (counter.total - left_total) % MODULUS
 end
 
 -- The counter at this place of a state, which `rule_quota` is expected to have charged; nil if it
@@ -52,7 +54,7 @@ local function read_counter(raw, from, _, rule_quota)
   end
   return { quota = quota, used = 0, needed_until = needed_until,
     refundable_since = refundable_since, base = base, entries = sub(raw, first, behind - 1),
-    number = number, stamp = stamp, total = total }, behind
+    number = number, stamp = stamp, total = total, left = 0, left_total = base }, behind
 end
 
 local function write_counter(counter)

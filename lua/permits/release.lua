@@ -13,7 +13,7 @@ local replies, at = {}, 1
 for place = 1, #KEYS do
   local key, number, freed = KEYS[place], 0, false
   number, at = unpack('>I2', ARGV[1], at)
-  for n = 1, number do
+  for _ = 1, number do
     local process, serial, _
     process, serial, _, _, at = unpack('>I7I7I7I7', ARGV[1], at)
     local member = pack('>I7I7', process, serial)

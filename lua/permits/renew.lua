@@ -18,7 +18,7 @@ local replies, at = {}, 1
 for place = 1, #KEYS do
   local key, number = KEYS[place], 0
   number, at = unpack('>I2', ARGV[1], at)
-  for n = 1, number do
+  for _ = 1, number do
     local process, serial, lease, deadline
     process, serial, lease, deadline, at = unpack('>I7I7I7I7', ARGV[1], at)
     local renewed = 0

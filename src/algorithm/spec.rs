@@ -141,11 +141,6 @@ impl Spec {
 
 #[cfg(feature = "redis")]
 impl Spec {
-    /// Whether it counts under one quota.
-    pub(crate) fn is_single(&self) -> bool {
-        self.windows().is_some_and(|it| it.quotas.len() == 1)
-    }
-
     /// Whether the usual case of its algorithm knows it: that of a log knows several quotas, that
     /// of the others one.
     pub(crate) fn is_usual(&self) -> bool {

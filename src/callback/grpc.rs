@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use super::grpc_details::encoded;
 use super::problem_document::shown_policies;
 use crate::decision::Decision;
+use crate::key::percent_decoded;
 use crate::rule::Rule;
 
 pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -96,23 +97,10 @@ pub(crate) fn add_details(rule: &Rule, decision: &Decision, headers: &mut Header
         .get(GRPC_MESSAGE)
         .map_or(&[][..], HeaderValue::as_bytes);
     let quotas = shown_policies(rule, decision).map(|policy| policy.name());
-    if let Some(details) = encoded(&decoded(message), retry_after, quotas) {
+    if let Some(details) = encoded(&percent_decoded(message), retry_after, quotas) {
         let details = HeaderValue::try_from(details).expect("base64");
         headers.insert(GRPC_DETAILS, details);
     }
-}
-
-/// A message as it was before it was percent-encoded.
-fn decoded(mut message: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(message.len());
-    while let [first, rest @ ..] = message {
-        let digits = rest.get(..2).filter(|_| *first == b'%');
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        text.push(byte.unwrap_or(*first));
-        message = if byte.is_some() { &rest[2..] } else { rest };
-    }
-    text
 }
 
 /// Adds a text to a message. Whatever is not printable ASCII is percent-encoded, and so is `%`.

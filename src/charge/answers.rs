@@ -1,5 +1,4 @@
 use std::convert::Infallible;
-use std::future::ready;
 
 use axum_core::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::Extensions;
@@ -102,11 +101,8 @@ impl Decision {
 impl<S: Sync> OptionalFromRequestParts<S> for Decision {
     type Rejection = Infallible;
 
-    fn from_request_parts(
-        head: &mut Parts,
-        _: &S,
-    ) -> impl Future<Output = Result<Option<Self>, Infallible>> + Send {
-        ready(Ok(Self::from_extensions(&head.extensions).cloned()))
+    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(Self::from_extensions(&head.extensions).cloned())
     }
 }
 
@@ -137,10 +133,7 @@ impl Charges {
 impl<S: Sync> FromRequestParts<S> for Charges {
     type Rejection = Infallible;
 
-    fn from_request_parts(
-        head: &mut Parts,
-        _: &S,
-    ) -> impl Future<Output = Result<Self, Infallible>> + Send {
-        ready(Ok(Self::from_extensions(&head.extensions)))
+    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::from_extensions(&head.extensions))
     }
 }

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
@@ -164,10 +163,4 @@ impl<B: Body, F: FnMut(&Frame<B::Data>) -> u64> Body for SettledBody<B, F> {
     }
 }
 
-impl<B, F> fmt::Debug for SettledBody<B, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SettledBody")
-            .field("meter", &self.meter)
-            .finish_non_exhaustive()
-    }
-}
+crate::named::debug_fields!(SettledBody<B, F>: meter);

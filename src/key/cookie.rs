@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use http::header::COOKIE;
 use http::request::Parts;
 
-use super::key::Key;
+use super::key::{Key, percent_decoded};
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
 
@@ -134,18 +134,10 @@ impl KeyExtractor for Cookie {
 /// percent-decoded. What is no escape stands for itself. `None` if it is no UTF-8.
 pub(super) fn decoded(bytes: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
-    if !text.contains('%') {
-        return Some(text.into());
+    match text.contains('%') {
+        false => Some(text.into()),
+        true => String::from_utf8(percent_decoded(text.as_bytes()))
+            .ok()
+            .map(Cow::Owned),
     }
-    let mut pieces = text.split('%');
-    let mut decoded = pieces.next()?.as_bytes().to_vec();
-    for piece in pieces {
-        let digits = piece
-            .get(..2)
-            .filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()));
-        let escaped = digits.and_then(|it| u8::from_str_radix(it, 16).ok());
-        decoded.push(escaped.unwrap_or(b'%'));
-        decoded.extend_from_slice(&piece.as_bytes()[escaped.map_or(0, |_| 2)..]);
-    }
-    String::from_utf8(decoded).ok().map(Cow::Owned)
 }

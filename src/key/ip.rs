@@ -410,10 +410,7 @@ impl KeyExtractor for ClientIp {
             (Some(false), Some(true)) => WarningKind::MoreHops,
             _ => return None,
         };
-        Some(Warning {
-            name: Some(self.field.name().as_str().to_owned().into()),
-            ..Warning::new(kind)
-        })
+        Some(Warning::of(kind, self.field.name()))
     }
 }
 

@@ -41,7 +41,7 @@ const MAX_PLAIN_PART: usize = 64;
 /// assert_eq!(Key::from(client).as_str(), "2001%3Adb8%3A%3A/64");
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Key {
     /// Escaped parts joined by `:`.
     encoded: Arc<str>,
@@ -263,20 +263,6 @@ impl Key {
     }
 }
 
-impl Clone for Key {
-    fn clone(&self) -> Self {
-        Self {
-            encoded: self.encoded.clone(),
-            ..*self
-        }
-    }
-
-    fn clone_from(&mut self, other: &Self) {
-        self.encoded = Arc::clone(&other.encoded);
-        (self.parts, self.is_address) = (other.parts, other.is_address);
-    }
-}
-
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         (self.parts, &self.encoded) == (other.parts, &other.encoded)
@@ -370,6 +356,20 @@ fn escape(part: &[u8], into: &mut Text) {
             push_hex(byte, b"0123456789ABCDEF", into);
         }
     }
+}
+
+/// A text as it was before it was percent-encoded. What is no escape stands for itself.
+pub(crate) fn percent_decoded(mut bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes.len());
+    while let [first, rest @ ..] = bytes {
+        let digits = rest.get(..2).filter(|_| *first == b'%');
+        let digits = digits.filter(|it| it.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        text.push(byte.unwrap_or(*first));
+        bytes = if byte.is_some() { &rest[2..] } else { rest };
+    }
+    text
 }
 
 /// This part, encoded as in a key.

@@ -94,7 +94,7 @@ pub use host::Host;
 pub use ip::{ClientIp, PeerAddr, PeerIp};
 pub use joined::Joined;
 pub use key::Key;
-pub(crate) use key::{escaped, hash};
+pub(crate) use key::{escaped, hash, percent_decoded};
 pub use key_extractor::{Everyone, KeyExtractor};
 #[cfg(feature = "axum")]
 pub use matched_path::MatchedPath;

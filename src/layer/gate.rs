@@ -361,16 +361,17 @@ impl Gate {
             Some(name) => self.under_name(rule, name),
             None => match rule.under(plan) {
                 Ok(under) => under,
-                Err(error) => self.without_plan(rule, true, || Warning::unfit_plan(&error)),
+                Err(error) => {
+                    self.without_plan(rule, true, || Warning::of(WarningKind::UnfitPlan, error))
+                }
             },
         }
     }
 
     fn under_name(&self, rule: Arc<Rule>, name: &str) -> Arc<Rule> {
-        let unknown = || Warning::of_plan(WarningKind::UnknownPlan, name);
         match rule.of_plan(name) {
             Some(under) => under,
-            None => self.without_plan(rule, false, unknown),
+            None => self.without_plan(rule, false, || Warning::unknown_plan(name)),
         }
     }
 

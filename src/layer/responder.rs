@@ -23,7 +23,7 @@ use crate::rule::{OnError, Policy, Rule};
 use crate::store::CountAsk;
 use crate::take::Take;
 use crate::trace::TakeSpan;
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningKind};
 
 impl Gate {
     /// What becomes of a request, when its take is decided.
@@ -203,8 +203,8 @@ impl Gate {
         };
         let mut denied_by = decision.denied_by(take.rule().policies());
         if let Some(policy) = denied_by.find(is_below) {
-            let warning = Warning::cost_above(policy.name()).about(take.rule().path());
-            self.warnings.add(warning);
+            let warning = Warning::of(WarningKind::CostAboveQuota, policy.name());
+            self.warnings.add(warning.about(take.rule().path()));
         }
     }
 

@@ -1,12 +1,12 @@
+use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use axum_core::response::IntoResponse;
 use http::Extensions;
 use http::request::Parts;
 
-use super::checks::Checks;
 use super::paths::Paths;
 use super::reports::Reports;
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
@@ -74,7 +74,7 @@ pub struct Limits {
     pub(crate) operator_keys: Arc<OperatorKeys>,
     pub(crate) member: Arc<Member>,
     pub(crate) reports: Arc<Reports>,
-    pub(super) checks: Arc<Checks>,
+    pub(super) checks: Arc<RwLock<HashMap<Box<str>, Arc<Gate>>>>,
     #[cfg(feature = "metrics")]
     pub(super) publisher: Arc<crate::metrics::Publisher>,
     pub(super) warnings: Arc<Warnings>,

@@ -15,7 +15,6 @@
 //! # Ok::<(), tidegate::rule::RuleError>(())
 //! ```
 
-mod checks;
 #[cfg(feature = "config")]
 mod file;
 mod fleet;

@@ -1,6 +1,5 @@
 //! Calls of this service to a partner, paced for the whole fleet, which obey what it answers.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -350,11 +349,4 @@ where
     }
 }
 
-impl fmt::Debug for Outgoing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outgoing")
-            .field("path", &self.path)
-            .field("wait", &self.wait)
-            .finish_non_exhaustive()
-    }
-}
+crate::named::debug_fields!(Outgoing: path, wait);

@@ -1,12 +1,13 @@
 //! Decisions and counts without an HTTP request.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
 use super::limits::Limits;
+use super::paths::MAX_PATHS;
 use crate::error::StoreError;
 use crate::layer::{Call, Gate, Peek, SubjectKeys};
 use crate::store::Store;
@@ -96,12 +97,25 @@ impl Limits {
         Call::new(gate)
     }
 
+    /// The gate of the checks of a path, made when it is asked for first. A path too many is not
+    /// remembered.
     fn gate_of_checks(&self, path: &str) -> Option<Arc<Gate>> {
-        self.checks.gate(path, |number| {
-            // Clients may choose the paths: those without a rule must not take all places.
-            let has_place = number < MAX_CHECKED_WITHOUT_RULE || self.rules.guard().contains(path);
-            has_place.then(|| self.gate(path))
-        })
+        let known = self.checks.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = known.get(path) {
+            return Some(Arc::clone(gate));
+        }
+        // Clients may choose the paths: those without a rule must not take all places.
+        let has_place = known.len() < MAX_CHECKED_WITHOUT_RULE;
+        drop(known);
+        if !has_place && !self.rules.guard().contains(path) {
+            return None;
+        }
+        let made = Arc::new(self.gate(path));
+        let mut all = self.checks.write().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MAX_PATHS {
+            return Some(made);
+        }
+        Some(Arc::clone(all.entry(path.into()).or_insert(made)))
     }
 
     /// Says at the start which paths are [checked](Self::check), so that [`verify`](Self::verify)

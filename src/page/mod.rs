@@ -92,7 +92,6 @@ mod masked;
 mod router;
 mod views;
 
-use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -200,12 +199,4 @@ impl Page {
     }
 }
 
-impl fmt::Debug for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page")
-            .field("may_change", &self.may_change)
-            .field("shows_keys", &self.shows_keys)
-            .field("hosts", &self.hosts)
-            .finish_non_exhaustive()
-    }
-}
+crate::named::debug_fields!(Page: may_change, shows_keys, hosts);

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::plans::Chosen;
@@ -84,14 +83,7 @@ impl Subject {
     }
 }
 
-impl fmt::Debug for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject")
-            .field("name", &self.name)
-            .field("may_be_absent", &self.may_be_absent)
-            .finish_non_exhaustive()
-    }
-}
+crate::named::debug_fields!(Subject: name, may_be_absent);
 
 impl Rule {
     /// A rule of 1 to 8 subjects. A request is decided for all of them together, by one clock and

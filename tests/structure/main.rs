@@ -38,7 +38,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("counts", "algorithm decision name", ""),
     (
         "rule",
-        "algorithm counts decision error factor key name quota sync warning",
+        "algorithm counts decision error factor key name named quota sync warning",
         "",
     ),
     ("waiting", "in_flight_counter jitter rule sync", ""),
@@ -65,7 +65,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("take", "algorithm decision key rule store", ""),
     (
         "charge",
-        "deadline decision error jitter metrics store sync take trace unawaited waiting",
+        "deadline decision error jitter metrics named store sync take trace unawaited waiting",
         "",
     ),
     ("callback", "decision error key rule store take trace", ""),
@@ -77,21 +77,21 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("fleet", "decision metrics rule store sync take", ""),
     (
         "layer",
-        "callback charge decision error fleet in_flight_counter jitter key log_on_change metrics \
-         quota rule store sync take trace waiting warning",
+        "callback charge decision error fleet in_flight_counter jitter key log_on_change \
+         metrics named quota rule store sync take trace waiting warning",
         "",
     ),
     ("config", "algorithm error key quota rule", ""),
     ("live", "config error rule sync trace", ""),
     (
         "limits",
-        "callback charge config decision error fleet key layer live log_on_change metrics rule \
-         store sync take trace warning",
+        "callback charge config decision error fleet key layer live log_on_change metrics \
+         named rule store sync take trace warning",
         "",
     ),
     (
         "page",
-        "callback decision error key limits metrics rule store sync take trace",
+        "callback decision error key limits metrics named rule store sync take trace",
         "layer",
     ),
     (

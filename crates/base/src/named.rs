@@ -1,4 +1,5 @@
-//! Enums whose variants have names, as metrics and configuration want them.
+//! Enums whose variants have names, as metrics and configuration want them, and types of which
+//! `Debug` shows a few fields.
 
 /// Makes an enum with `ALL` of its variants and the `name` of each. The text behind the enum's name
 /// says what these names are.
@@ -30,4 +31,18 @@ macro_rules! named {
     };
 }
 
-pub use crate::named;
+/// Makes the `Debug` of a type that shows these fields alone.
+#[macro_export]
+macro_rules! debug_fields {
+    ($Type:ident $(<$($Of:ident),+>)? $(: $($field:ident),+)?) => {
+        impl $(<$($Of),+>)? std::fmt::Debug for $Type $(<$($Of),+>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($Type))
+                    $($(.field(stringify!($field), &self.$field))+)?
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+pub use crate::{debug_fields, named};

@@ -36,7 +36,6 @@ pub(super) struct Probe<S> {
 impl Prober {
     /// Probes in the background until the store answers. Without a runtime, requests do it.
     pub(super) fn start<S: Store>(&self, probe: Probe<S>) {
-        let probe = ProbeTask(probe);
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
@@ -46,29 +45,29 @@ impl Prober {
     }
 }
 
-/// Tells the breaker when the task ends early, with its runtime or by a panic: requests probe then.
-struct ProbeTask<S>(Probe<S>);
-
-impl<S: Store> ProbeTask<S> {
-    async fn run(self) {
-        let Probe { inner, state, .. } = &self.0;
-        let (mut ask, every) = (Arc::clone(&self.0.ask), state.probe_every);
+impl<S: Store> Probe<S> {
+    async fn run(mut self) {
+        let state = Arc::clone(&self.state);
+        let every = state.probe_every;
         loop {
             sleep(every + jitter::up_to(every / 5)).await;
-            let answer = Deadline::after(state.patience).wait_for(inner.take(&ask));
+            let answer = Deadline::after(state.patience).wait_for(self.inner.take(&self.ask));
             if answer.await.is_some_and(|answer| is_answer(&answer)) {
-                return state.store_answered(self.0.generation);
+                return state.store_answered(self.generation);
             }
             // Takes of another key, rule or node may be answered.
-            ask = state.refused().unwrap_or(ask);
+            if let Some(refused) = state.refused() {
+                self.ask = refused;
+            }
         }
     }
 }
 
-impl<S> Drop for ProbeTask<S> {
+/// Tells the breaker when the task ends early, with its runtime or by a panic: requests probe then.
+impl<S> Drop for Probe<S> {
     fn drop(&mut self) {
-        let state = &self.0.state;
-        state.stop_probing(self.0.generation, Instant::now() + state.probe_every);
+        let next = Instant::now() + self.state.probe_every;
+        self.state.stop_probing(self.generation, next);
     }
 }
 

@@ -69,8 +69,8 @@ pub(super) struct TakeCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CallKind {
     what: CallWhat,
-    /// Takes over several counts, or of permits, have calls of their own, which have a usual case of
-    /// their own.
+    /// Takes over several counts, or of permits, have calls of their own: they have no usual case,
+    /// and what they cost is not added to the calls of others.
     is_list: bool,
     /// Whether their keys may be held: then each has another key that says until when.
     holds: bool,

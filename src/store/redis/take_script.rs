@@ -17,7 +17,7 @@ use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
 use super::holder;
-use super::question::{CountKey, CountQuestion};
+use super::question::CountQuestion;
 use super::take_call::{KeyTakes, Row};
 use crate::algorithm::spec::{Kind, Permits, Spec};
 use crate::algorithm::{Algorithm, MODULUS_MASK};
@@ -34,10 +34,8 @@ const MAX_NUMBER: u64 = 1 << 53;
 const USUAL: u8 = 0;
 const NAMES_TWICE: u8 = 1;
 const GENERAL: u8 = 2;
-/// All takes are over several counts, each of one quota: their usual case is tried.
-const SEVERAL: u8 = 3;
 /// The keys may be held.
-const HOLDS: u8 = 4;
+const HOLDS: u8 = 3;
 /// Behind it, instead of a number of rows, the first record of a take over several counts says how
 /// many there are, and each other one 0: they have one row.
 const JOINT: u16 = 0x8000;
@@ -58,11 +56,8 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
         let asked = key.first();
         !asked.is_list() && !asked.owes() && asked.first().spec.is_usual()
     };
-    let is_single = |count: &CountKey| count.spec.is_single();
-    let is_several = |key: &KeyTakes| key.first().is_list() && key.counts().iter().all(is_single);
     let kind = match names_twice {
         _ if keys.iter().any(|key| key.counts()[0].spec.may_be_held) => HOLDS,
-        _ if keys.iter().all(is_several) => SEVERAL,
         true => NAMES_TWICE,
         false if keys.iter().any(is_usual) => USUAL,
         false => GENERAL,
@@ -543,7 +538,6 @@ mod tests {
         let of_questions = [
             ("USUAL", USUAL.into()),
             ("GENERAL", GENERAL.into()),
-            ("SEVERAL", SEVERAL.into()),
             ("HOLDS", HOLDS.into()),
             ("JOINT", JOINT.into()),
             ("OWED", OWED.into()),

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::future::ready;
 #[cfg(feature = "test-util")]
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -197,11 +196,7 @@ impl Default for MemoryLimiters {
     }
 }
 
-impl fmt::Debug for MemoryLimiters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryLimiters").finish_non_exhaustive()
-    }
-}
+tidegate_base::named::debug_fields!(MemoryLimiters);
 
 #[cfg(test)]
 mod tests {
