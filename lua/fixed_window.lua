@@ -87,6 +87,7 @@ local function core()
 -- include: counter_states
 -- include: counter_takes
 -- include: permit_states
+-- include: calendar_states
 -- include: core
 end
 return core()

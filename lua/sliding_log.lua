@@ -148,6 +148,7 @@ local function core()
 -- include: log_states
 -- include: log_takes
 -- include: permit_states
+-- include: calendar_states
 -- include: core
 end
 return core()

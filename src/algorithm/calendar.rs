@@ -1,6 +1,6 @@
 //! What counts in a period of the calendar.
 
-use super::period::{Period, PeriodBounds};
+use super::period::Period;
 use super::quota_use::{QuotaUse, verdict};
 use super::share::Share;
 use super::spec::Windows;
@@ -22,7 +22,7 @@ pub(crate) struct Calendar {
 pub(crate) struct CalendarCount {
     /// Where its period ends. Neither a step of the clock nor another time zone changes it.
     pub(crate) end: u64,
-    /// When it began to count. A reset increases it, so that earlier receipts are known.
+    /// When it began to count, so that receipts from before a reset are known.
     pub(crate) since: u64,
     pub(crate) used: u64,
 }
@@ -74,14 +74,14 @@ impl CalendarCount {
     /// then, it counts on.
     pub(crate) const KEPT_BEHIND: u64 = 48 * HOUR;
 
-    /// What counts at this instant, in its period.
-    pub(crate) fn at(self, now: u64, bounds: impl FnOnce() -> PeriodBounds) -> Self {
+    /// What counts at this instant: in its period, or in a new one with this end.
+    pub(crate) fn at(self, now: u64, end: impl FnOnce() -> u64) -> Self {
         if self.end > now {
             return self;
         }
         Self {
-            end: bounds().end,
-            since: now,
+            end: end(),
+            since: self.since.max(now),
             used: 0,
         }
     }
@@ -103,8 +103,8 @@ impl CalendarCount {
 
     /// Charges units above max, if those of the receipt count in this period, and returns their
     /// number.
-    pub(crate) fn owe(&mut self, of: &Calendar, receipt: &Receipt, units: u64) -> u64 {
-        let is_its = self.end == receipt.stamp();
+    pub(crate) fn owe(&mut self, now: u64, of: &Calendar, receipt: &Receipt, units: u64) -> u64 {
+        let is_its = self.end == receipt.stamp() && self.end > now;
         let units = units.min(of.most().saturating_sub(self.used));
         let charged = if is_its { units } else { 0 };
         self.used += charged;
@@ -125,7 +125,12 @@ impl CalendarCount {
     /// Forgets what counts, and says whether anything did.
     pub(crate) fn reset(&mut self, now: u64) -> bool {
         let has_counted = self.used > 0 && self.end > now;
-        (self.used, self.since) = (0, self.since + 1);
+        // Receipts of takes until now are not its own any more.
+        *self = Self {
+            end: 0,
+            since: now + 1,
+            used: 0,
+        };
         has_counted
     }
 }

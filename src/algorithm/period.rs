@@ -42,6 +42,18 @@ pub(crate) struct PeriodBounds {
     pub(crate) next_end: u64,
 }
 
+#[cfg(feature = "redis")]
+impl PeriodBounds {
+    /// The period that ends there, from the beginning of time on.
+    pub(crate) const fn until(end: u64) -> Self {
+        Self {
+            start: 0,
+            end,
+            next_end: u64::MAX,
+        }
+    }
+}
+
 const DAY_MICROS: i64 = 86_400_000_000;
 
 impl Period {

@@ -2,7 +2,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::outcomes::Outcomes;
-use super::policy::Policy;
 use super::rule::Rule;
 use super::rule_error::RuleError;
 use crate::quota::Quota;
@@ -93,18 +92,20 @@ impl Rule {
         self.settings.hold_at_most.unwrap_or_default()
     }
 
-    /// Whether it, and each plan of it, limits nothing but units in windows.
-    fn has_windows_alone(&self) -> bool {
-        self.settings.given_policies().all(Policy::is_of_window)
+    /// Whether it, or a plan of it, has a calendar quota.
+    fn has_calendar(&self) -> bool {
+        let mut policies = self.settings.given_policies();
+        policies.any(|policy| policy.period().is_some())
     }
 
     /// An outgoing rule with what it cannot have is an error.
     pub(super) fn checked_outgoing(self) -> Result<Self, RuleError> {
         match () {
             () if !self.is_outgoing() => Ok(self),
-            () if !self.subjects().is_empty() || !self.has_windows_alone() => {
+            () if !self.subjects().is_empty() || self.has_permits() => {
                 Err(RuleError::OutgoingSubjects)
             }
+            () if self.has_calendar() => Err(RuleError::OutgoingCalendar),
             () => Ok(self),
         }
     }

@@ -268,8 +268,11 @@ impl Rule {
     }
 
     fn of_value(&self, quotas: &Quotas) -> Result<Arc<Self>, RuleError> {
-        if self.is_outgoing() && !quotas.given().iter().all(Policy::is_of_window) {
+        if self.is_outgoing() && quotas.given().iter().any(Policy::is_concurrent) {
             return Err(RuleError::OutgoingSubjects);
+        }
+        if self.is_outgoing() && quotas.given().iter().any(|it| it.period().is_some()) {
+            return Err(RuleError::OutgoingCalendar);
         }
         let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
         self.settings.policies_of(quotas, no_certain_subject)?;

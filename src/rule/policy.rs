@@ -227,11 +227,6 @@ impl Policy {
         self.period.as_ref()
     }
 
-    /// Whether it limits the units of a window.
-    pub(super) const fn is_of_window(&self) -> bool {
-        self.period.is_none() && !self.is_concurrent
-    }
-
     /// Whether clients are not told of it.
     #[must_use]
     pub const fn is_hidden(&self) -> bool {

@@ -56,12 +56,12 @@ pub enum RuleError {
         "the quota \"{0}\" has a cost of its own, which needs Rule::joint, with one subject at least"
     )]
     CostWithoutSubject(String),
-    /// Several subjects, permits, or a calendar quota, for calls to a partner.
-    #[error(
-        "outgoing calls have one key, no max-concurrent and no calendar quota: a partner's answer \
-         holds one key of windows"
-    )]
+    /// Several subjects, or permits, for calls to a partner.
+    #[error("outgoing calls have one key and no max-concurrent: a partner's answer holds one key")]
     OutgoingSubjects,
+    /// A [calendar](super::Policy::calendar) quota for calls to a partner.
+    #[error("outgoing calls have no calendar quota: a partner's answer holds a key of windows")]
+    OutgoingCalendar,
     /// A max of requests at a time for a key that has one.
     #[error("\"{0}\" is a second max of requests at a time for one key, expected one")]
     SameMaxConcurrent(String),

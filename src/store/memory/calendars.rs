@@ -34,7 +34,8 @@ impl Calendars {
 
     /// Decides a take, for whose count there is room.
     pub(super) fn take(&mut self, of: CalendarOf<'_>, cost: u64) -> Decision {
-        let (name, mut count) = self.count(of);
+        let (name, count) = self.count(of.name);
+        let mut count = count.at(of.now, || of.spec.period.at(of.now).end);
         let decision = count.take(of.now, of.spec, cost);
         if decision.units() > 0 {
             self.keep(name, count, of.now);
@@ -44,8 +45,9 @@ impl Calendars {
 
     /// Charges units above max, and returns their number. There is room for the count.
     pub(super) fn owe(&mut self, of: CalendarOf<'_>, receipt: &Receipt, units: u64) -> u64 {
-        let (name, mut count) = self.count(of);
-        let charged = count.owe(of.spec, receipt, units);
+        let (name, count) = self.count(of.name);
+        let mut count = count.at(of.now, || receipt.stamp());
+        let charged = count.owe(of.now, of.spec, receipt, units);
         if charged > 0 {
             self.keep(name, count, of.now);
         }
@@ -64,10 +66,10 @@ impl Calendars {
         count.is_some_and(|count| count.reset(now))
     }
 
-    fn count(&self, of: CalendarOf<'_>) -> (String, CalendarCount) {
-        let name = text(of.name);
+    fn count(&self, name: &Name) -> (String, CalendarCount) {
+        let name = text(name);
         let count = self.0.get(&name).copied().unwrap_or_default();
-        (name, count.at(of.now, || of.spec.period.at(of.now)))
+        (name, count)
     }
 
     fn keep(&mut self, name: String, count: CalendarCount, now: u64) {
@@ -78,7 +80,7 @@ impl Calendars {
 
 /// Beyond its end, for a clock that is put back.
 fn is_kept(count: &CalendarCount, now: u64) -> bool {
-    count.end + CalendarCount::KEPT_BEHIND > now
+    count.end.max(count.since) + CalendarCount::KEPT_BEHIND > now
 }
 
 /// What tells it apart from the counts beside it.

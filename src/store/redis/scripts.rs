@@ -18,6 +18,7 @@ const LIBRARY: Library = Library {
         "sliding_windows",
         "sliding_takes",
         "permit_states",
+        "calendar_states",
         "log_states",
         "log_takes",
         "bucket",
@@ -51,6 +52,8 @@ scripts! {
     REFUND_GCRA = new("refund/gcra.lua");
     /// Gives back what a fixed window has charged.
     REFUND_FIXED_WINDOW = new("refund/fixed_window.lua");
+    /// Gives back what was charged in a period of the calendar.
+    REFUND_CALENDAR = new("refund/calendar.lua");
     /// Gives permits of requests in progress back.
     RELEASE_PERMITS = new("permits/release.lua");
     /// Keeps them for another lease.
