@@ -91,7 +91,8 @@ impl Name {
     /// Whether it is this one in a store without prefixes.
     #[inline]
     pub(crate) fn is(&self, name: &str) -> bool {
-        let rest = name.strip_prefix(&*self.id);
+        let rest = name.strip_suffix(self.ending);
+        let rest = rest.and_then(|name| name.strip_prefix(&*self.id));
         match (rest, &*self.key) {
             (Some(rest), "") => rest.is_empty(),
             (Some(rest), key) => rest.strip_prefix(':') == Some(key),
@@ -106,7 +107,7 @@ impl Name {
 
     /// The text in a store without prefixes.
     pub(crate) fn plain(&self) -> String {
-        [&*self.id, self.separator(), &*self.key].concat()
+        [&*self.id, self.separator(), &*self.key, self.ending].concat()
     }
 }
 

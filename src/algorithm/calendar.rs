@@ -1,10 +1,10 @@
 //! What counts in a period of the calendar.
 
+use super::Algorithm;
 use super::period::Period;
 use super::quota_use::{QuotaUse, verdict};
 use super::share::Share;
 use super::spec::Windows;
-use super::{Algorithm, AlgorithmConfig};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
 
@@ -46,11 +46,14 @@ impl Calendar {
 
     /// What a fallback may admit in each hour: an hour's part of the share.
     pub(crate) fn of_share(&self, share: Share) -> Windows {
-        let hours = self.period.usual_micros() / HOUR;
-        let of = |units| share.of(units) / hours;
-        let quotas = [Quota::of_micros(of(self.max()), HOUR)];
-        let config = AlgorithmConfig::from(Algorithm::SlidingLog);
-        Windows::new(config, quotas.into(), self.owe_at_most.map(of))
+        let owed = self.owe_at_most.map(|units| self.part(share, units));
+        let quotas = [Quota::of_micros(self.part(share, self.max()), HOUR)];
+        Windows::new(Algorithm::SlidingLog.into(), quotas.into(), owed)
+    }
+
+    /// An hour's part of a share of these units.
+    pub(crate) fn part(&self, share: Share, units: u64) -> u64 {
+        share.of(units) / (self.period.usual_micros() / HOUR)
     }
 
     /// The decision about a take, when so many units are used with it, of a period that ends in

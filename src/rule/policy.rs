@@ -1,5 +1,7 @@
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -219,6 +221,15 @@ impl Policy {
     #[must_use]
     pub const fn is_concurrent(&self) -> bool {
         self.is_concurrent
+    }
+
+    /// The window; of a calendar quota the length of its period, by the host's clock.
+    pub(crate) fn window(&self) -> Duration {
+        let Some(period) = &self.period else {
+            return self.quota.window();
+        };
+        let Range { start, end } = period.around(SystemTime::now());
+        end.duration_since(start).unwrap_or_default()
     }
 
     /// The period of a [calendar](Self::calendar) quota; `None` for others.

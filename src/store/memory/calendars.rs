@@ -29,7 +29,7 @@ impl Calendars {
     }
 
     pub(super) fn knows(&self, name: &Name) -> bool {
-        self.0.contains_key(&text(name))
+        self.0.contains_key(&name.plain())
     }
 
     /// Decides a take, for whose count there is room.
@@ -56,18 +56,18 @@ impl Calendars {
 
     /// Gives units back, and returns their number.
     pub(super) fn refund(&mut self, name: &Name, now: u64, receipt: &Receipt, units: u64) -> u64 {
-        let count = self.0.get_mut(&text(name));
+        let count = self.0.get_mut(&name.plain());
         count.map_or(0, |count| count.refund(now, receipt, units))
     }
 
     /// Forgets what counts, and says whether anything did.
     pub(super) fn reset(&mut self, name: &Name, now: u64) -> bool {
-        let count = self.0.get_mut(&text(name));
+        let count = self.0.get_mut(&name.plain());
         count.is_some_and(|count| count.reset(now))
     }
 
     fn count(&self, name: &Name) -> (String, CalendarCount) {
-        let name = text(name);
+        let name = name.plain();
         let count = self.0.get(&name).copied().unwrap_or_default();
         (name, count)
     }
@@ -81,9 +81,4 @@ impl Calendars {
 /// Beyond its end, for a clock that is put back.
 fn is_kept(count: &CalendarCount, now: u64) -> bool {
     count.end.max(count.since) + CalendarCount::KEPT_BEHIND > now
-}
-
-/// What tells it apart from the counts beside it.
-fn text(name: &Name) -> String {
-    name.text("", "")
 }
