@@ -2,6 +2,8 @@
 
 use std::time::UNIX_EPOCH;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use tidegate::decision::{Receipt, Verdict};
 use tidegate::rule::{Period, Policy};
 
@@ -240,4 +242,116 @@ async fn one_history_in_all_stores() {
     for seed in 0..10 {
         history(seed, 2_000).await;
     }
+}
+
+/// Passes on what a server says, but for its clock: when a link begins it is ahead by 70 days, or
+/// always.
+async fn ahead(server: &Redis, always: bool) -> String {
+    const AHEAD: u64 = 70 * 86_400;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("redis://{}", listener.local_addr().expect("an address"));
+    let target = server.url.trim_start_matches("redis://").to_owned();
+    let target = target.trim_end_matches('/').to_owned();
+    let find = |all: &[u8], part: &[u8]| all.windows(part.len()).position(|it| it == part);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&target).await.expect("a server");
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            tokio::spawn(async move {
+                let (mut bytes, mut is_first) = (vec![0; 65_536], true);
+                while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
+                    let said = &mut bytes[..length];
+                    if let Some(at) = find(said, b"*2\r\n$10\r\n") {
+                        let seconds = &mut said[at + 9..at + 19];
+                        let text = str::from_utf8(seconds).expect("digits");
+                        let later = text.parse::<u64>().expect("seconds") + AHEAD;
+                        seconds.copy_from_slice(later.to_string().as_bytes());
+                    }
+                    // The first reply, to `connect`, or all of them: no time begins with a letter.
+                    let now = find(said, b"\r\n\0").map(|at| at + 2..at + 10);
+                    if let Some(now) = now.filter(|_| said[0] == b'$' && (always || is_first)) {
+                        is_first = false;
+                        let now = &mut said[now];
+                        let micros = u64::from_be_bytes((&*now).try_into().expect("8 bytes"));
+                        now.copy_from_slice(&(micros + AHEAD * 1_000_000).to_be_bytes());
+                    }
+                    let sent = to_client.write_all(said).await;
+                    if sent.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+/// By a clock that is not the server's, a take is of another month: nothing is written, and it is
+/// asked once more, of the right one.
+#[tokio::test]
+async fn the_servers_clock_decides() {
+    let server = Redis::start();
+    let minute = Policy::from(Quota::per_minute(9));
+    let policies = [minute, Policy::calendar(Period::MONTH, 20)];
+    let rule = Rule::with_policies("budget", policies).expect("valid");
+    let take = Take::new(rule.into(), Key::from("alice")).with_cost(2);
+    let month = Period::MONTH.around(std::time::SystemTime::now());
+
+    let stuck = kit::connect(&ahead(&server, true).await, PATIENT).await;
+    let error = stuck.take(&take).await.expect_err("no decision");
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    let why = "its clock was set while it was asked about a calendar quota";
+    assert!(error.to_string().ends_with(why), "{error}");
+    assert_eq!(kit::keys(&server, "*budget*"), Vec::<String>::new());
+
+    let store = kit::connect(&ahead(&server, false).await, PATIENT).await;
+    let before = kit::calls(&server, "evalsha");
+    let decision = store.take(&take).await.expect("a decision");
+    assert_eq!(kit::calls(&server, "evalsha") - before, 2);
+    let left: Vec<_> = decision
+        .quotas()
+        .iter()
+        .map(QuotaState::remaining)
+        .collect();
+    assert_eq!(left, [7, 18]);
+    let ends = std::time::SystemTime::now() + decision.quotas()[1].reset_after();
+    let off = ends
+        .duration_since(month.end)
+        .unwrap_or_else(|error| error.duration());
+    assert!(off < 5 * SECOND, "{off:?}");
+
+    // It lives two days longer than its month.
+    let name = "{CurrentLimiter:budget:alice}~month";
+    let life: u64 = kit::query(&server, &format!("PTTL {name}"));
+    let left = decision.quotas()[1].reset_after() + 2 * Duration::from_secs(86_400);
+    let off = left.abs_diff(Duration::from_millis(life));
+    assert!(off < 5 * SECOND, "{off:?}");
+}
+
+/// Whatever else stands there is an error of its key, or a fresh start, and is not overwritten where
+/// it is of another type.
+#[tokio::test]
+async fn bad_states_heal() {
+    let (server, store) = started().await;
+    let rule = Rule::with_policies("budget", [Policy::calendar(Period::MONTH, 20)]);
+    let take = Take::new(rule.expect("valid").into(), Key::from("alice"));
+    let name = "{CurrentLimiter:budget:alice}~month";
+    for text in ["", "x", "\u{fe}", &"x".repeat(22), &"\u{fe}".repeat(11)] {
+        kit::run(&server, "FLUSHALL");
+        let mut connection = server.connection();
+        let () = cmd("SET")
+            .arg(name)
+            .arg(text)
+            .query(&mut connection)
+            .expect("set");
+        assert_eq!(ask(&store, &take).await.remaining(), 19, "{text:?}");
+        assert_eq!(ask(&store, &take).await.remaining(), 18, "{text:?}");
+    }
+    kit::run(&server, "FLUSHALL");
+    kit::run(&server, &format!("RPUSH {name} a"));
+    let error = store.take(&take).await.expect_err("another type");
+    assert_eq!(error.kind(), StoreErrorKind::WrongType);
+    assert_eq!(kit::query::<u64>(&server, &format!("LLEN {name}")), 1);
 }
