@@ -109,6 +109,16 @@ impl CountAsk {
         &of.counts[usize::from(self.place)].places
     }
 
+    /// The place of its first quota among those of the rule.
+    pub(crate) fn place_of_quota(&self, of: &RuleCounts) -> Option<usize> {
+        self.places(of).first().copied()
+    }
+
+    /// Its place among the counts of the rule.
+    pub(crate) fn place(&self) -> usize {
+        self.place.into()
+    }
+
     /// How it counts; `None` if it is of [permits](crate::Rule::with_max_concurrent), or of a
     /// [period](crate::rule::Policy::calendar) of the calendar.
     #[must_use]

@@ -11,6 +11,7 @@ mod config_permits;
 mod config_subjects;
 mod contract;
 mod counters;
+mod crossings;
 mod errors;
 mod events;
 mod examples;
