@@ -1,7 +1,7 @@
 -- The fixed window: decides whether takes fit into every quota of their keys, and charges those
 -- that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/counter_states.lua
+-- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, and window
 --          in microseconds
 -- ARGV[2]  the call id, which the reply repeats
@@ -10,8 +10,8 @@
 -- Reply: see formats.md. Refunds: see refund/fixed_window.lua.
 --
 -- A window begins with the first take that is charged to it. The state of a key says when its
--- window began, and the units charged since then. All fields: include/counter_states.lua and
--- include/fixed_windows.lua.
+-- window began, and the units charged since then. All fields: include/counters.lua and
+-- include/fixed_window.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, format = math.floor, table.concat, string.format
@@ -82,12 +82,12 @@ local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
 -- All of the core stands in one function: what its inner ones use of the script costs less so.
 local function core()
 -- include: core_begin
--- include: fixed_windows
--- include: fixed_takes
--- include: counter_states
--- include: counter_takes
--- include: permit_states
--- include: calendar_states
+-- include: fixed_window
+-- include: fixed_window_take
+-- include: counters
+-- include: counters_take
+-- include: permits
+-- include: calendar
 -- include: core
 end
 return core()

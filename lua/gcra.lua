@@ -1,7 +1,7 @@
 -- The generic cell rate algorithm: decides whether takes fit into every quota of their keys, and
 -- charges those that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/counter_states.lua
+-- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
@@ -12,7 +12,7 @@
 --
 -- A key is a bucket of `burst` units: a take pours its cost in, if there is room, and the bucket
 -- drains `pace_units` in every `pace_micros`. Its state says since when it is busy, and what was
--- poured in since then. All fields: include/counter_states.lua and include/gcra_buckets.lua.
+-- poured in since then. All fields: include/counters.lua and include/gcra.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, ceil, concat, format = math.floor, math.ceil, table.concat, string.format
@@ -109,13 +109,13 @@ local max, min, byte = math.max, math.min, string.byte
 -- All of the core stands in one function: what its inner ones use of the script costs less so.
 local function core()
 -- include: core_begin
--- include: bucket
--- include: gcra_buckets
--- include: gcra_takes
--- include: counter_states
--- include: counter_takes
--- include: permit_states
--- include: calendar_states
+-- include: pace
+-- include: gcra
+-- include: gcra_take
+-- include: counters
+-- include: counters_take
+-- include: permits
+-- include: calendar
 -- include: core
 end
 return core()

@@ -14,7 +14,7 @@
 -- it. So the units inside of a window are the newest total less the base of the oldest entry in the
 -- window. An entry's fields: mark, total, base, base and stamp of the oldest entry of the set, its
 -- own stamp, the window and the max that it was charged under, serial number: see
--- include/log_states.lua.
+-- include/sliding_log.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, format, sub = math.floor, table.concat, string.format, string.sub
@@ -145,10 +145,10 @@ local values = kind == HOLDS and call('MGET', _G.unpack(KEYS))
 local function core()
 -- include: core_begin
 -- include: refunded_ranges
--- include: log_states
--- include: log_takes
--- include: permit_states
--- include: calendar_states
+-- include: sliding_log
+-- include: sliding_log_take
+-- include: permits
+-- include: calendar
 -- include: core
 end
 return core()

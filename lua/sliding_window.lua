@@ -1,7 +1,7 @@
 -- The sliding window in sub-windows: decides whether takes fit into every quota of their keys, and
 -- charges those that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/counter_states.lua
+-- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, window in
 --          microseconds and the number of sub-windows
 -- ARGV[2]  the call id, which the reply repeats
@@ -12,7 +12,7 @@
 -- The state of a key has an entry for each sub-window with something in it: when something was
 -- charged in it last, and the total of all units with it. `base` is the total before the oldest
 -- entry. So the units of the window are the newest total less that of the last entry that has left.
--- All fields: include/counter_states.lua and include/sliding_windows.lua.
+-- All fields: include/counters.lua and include/sliding_window.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, sub, format = math.floor, table.concat, string.sub, string.format
@@ -116,12 +116,12 @@ local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
 -- All of the core stands in one function: what its inner ones use of the script costs less so.
 local function core()
 -- include: core_begin
--- include: sliding_windows
--- include: sliding_takes
--- include: counter_states
--- include: counter_takes
--- include: permit_states
--- include: calendar_states
+-- include: sliding_window
+-- include: sliding_window_take
+-- include: counters
+-- include: counters_take
+-- include: permits
+-- include: calendar
 -- include: core
 end
 return core()

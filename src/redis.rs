@@ -35,4 +35,4 @@
 //! A connection that breaks is made again in the background. A question that had been sent by then
 //! fails and is not sent again, because it may have been executed.
 
-pub use crate::connection::{IntoRedisAddress, Redis, RedisAddress};
+pub use crate::connection::{Credentials, IntoRedisAddress, Redis, RedisAddress};

@@ -205,15 +205,15 @@ impl Take {
 
     /// This take at the cost that the rule lets it [reserve](Rule::with_reserve_max).
     #[inline]
-    pub(crate) fn reserving(mut self) -> Self {
-        if !self.rule().reserves_max() {
-            return self;
+    pub(crate) fn reserve_max(&mut self) {
+        if !self.rule.reserves_max() {
+            return;
         }
         let windows = self.counts_owed().filter_map(|(_, it)| it.spec().windows());
         let limits = windows.flat_map(Windows::limits);
         let cost = limits.fold(self.cost(), u64::min);
         self.ask.is_reduced = cost < self.cost();
-        self.with_cost(cost)
+        self.ask.set_cost(cost);
     }
 
     /// Of each count, the states of its quotas in a decision.

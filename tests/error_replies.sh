@@ -6,7 +6,8 @@
 set -euo pipefail
 
 server=${1:-redis-server}
-version=redis-$("$server" --version | sed 's/.* v=\([0-9.]*\).*/\1/')
+name=$("$server" --version | sed 's/ .*//' | tr '[:upper:]' '[:lower:]')
+version=$name-$("$server" --version | sed 's/.* v=\([0-9.]*\).*/\1/')
 folder=$(mktemp -d)
 pids=()
 end() {
@@ -121,3 +122,12 @@ record Unavailable eval "$WRITE" 1 text
 cli cluster addslots $(seq 0 16383)
 sleep 1
 record Configuration eval 'return 1' 2 a b
+
+start --rename-command EVAL '' --rename-command EVALSHA ''
+record Configuration EVAL 'return 1' 0
+record Configuration EVALSHA 0 0
+if [[ $name == valkey ]]; then
+  start --enable-module-command yes
+  cli module unload lua
+  record Configuration EVAL 'return 1' 0
+fi

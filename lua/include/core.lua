@@ -3,10 +3,11 @@
 -- once, at the end. A take names one count, or several that are charged all, or not at all.
 --
 -- A rule has: its quotas in its array part, each with its limit; number: how many they are, or 0
--- if it is of permits, or CALENDAR; expiry, slice: see formats.md; behind: where the question says more of it;
--- other: the functions of its states, if they are not the algorithm's. A state is what stands under
--- a key. It has: rule, is_changed; perhaps error; and for each quota n own[n].used, the units that
--- count now. The core uses these functions of the algorithm:
+-- if it is of permits, or CALENDAR; expiry, slice: see formats.md; this_slice: the number of the
+-- slice of now; behind: where the question says more of it; other: the functions of its states, if
+-- they are not the algorithm's. A state is what stands under a key. It has: rule, is_changed; perhaps error;
+-- perhaps held: for how many microseconds more the key is held; and for each quota n own[n].used,
+-- the units that count now. The core uses these functions of the algorithm:
 --   read_quota(from) -> quota, behind
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
 --   prepare(state)                    before the first charge of a call
@@ -15,8 +16,8 @@
 --   ends_at(counter)                  when nothing of it counts any more
 --   write(state, key) -> error        nil if all went well
 --   held_units(state), or nil         what the reply says of several takes that were charged alike
--- A rule of another kind of state has its own load, fits, answers and write: see `permit_states`
--- and `calendar_states`. If it says is_outside, nothing of a take over it is charged.
+-- A rule of another kind of state has its own load, fits, answers and write: see `permits` and
+-- `calendar`. If it says is_outside, nothing of a take over it is charged.
 --
 -- A function costs a call as much as a small command if it uses many locals from outside. So
 -- constants are text, and functions that few calls need are made by another one. A table costs by
@@ -28,7 +29,7 @@ local function read_rule(from)
   local quota
   if number > 0 and number < CALENDAR then quota, at = read_quota(at) end
   local rule = { quota, number = number, expiry = expiry, slice = slice, behind = at,
-    expiry_text = false }
+    expiry_text = false, this_slice = floor(now / slice) }
   for n = 2, number < CALENDAR and number or 0 do
     rule[n], at = read_quota(at)
   end
@@ -65,9 +66,9 @@ local function state_of(key, rule, raw)
 end
 
 -- How many takes of a cost fit under all quotas, as if each came alone.
-local function fits(state, cost, takes, held)
+local function fits(state, cost, takes)
   local rule, own = state.rule, state.own
-  if held then takes = 0 end
+  if state.held then return 0 end
   for n = 1, rule.number do
     local limit = rule[n].limit
     local room = limit - own[n].used
@@ -101,9 +102,8 @@ local function spend(state, units)
   charge(state, units)
 end
 
--- Charges the takes of a row that fit, and answers all. `held` says for how much longer the key is
--- held, or nil.
-local function answers(state, cost, takes, fitting, held)
+-- Charges the takes of a row that fit, and answers all.
+local function answers(state, cost, takes, fitting)
   local text = ''
   if fitting > 0 then
     spend(state, cost * fitting)
@@ -120,6 +120,7 @@ local function answers(state, cost, takes, fitting, held)
     end
     if cost > limit - own[n].used then number = max(number, wait(own[n], limit, cost)) end
   end
+  local held = state.held
   if verdict == DENIED and held and held > number then verdict, number = ON_HOLD, held end
   return text .. answer(state, verdict, takes - fitting, number)
 end
@@ -138,13 +139,6 @@ local function owe(state, units)
   return answer(state, ALLOWED, 1, units)
 end
 
--- For how many microseconds more the key at this place is held, or nil. Where keys may be held, as
--- many others stand behind them, which say until when.
-local function held_for(place)
-  local held = tonumber(values[#KEYS / 2 + place] or nil)
-  return held and held > now and held - now < TEN_YEARS and held - now or nil
-end
-
 -- Answers the takes of a row, whose counts are those from place `first` to `last`: they are charged
 -- to all of them, or to none.
 local function answer_row(first, last, takes, is_late, owes)
@@ -152,7 +146,7 @@ local function answer_row(first, last, takes, is_late, owes)
   for place = first, is_late and 0 or last do
     local state = counts[place]
     local fits = state.rule.other and state.rule.other.fits or fits
-    fitting = fits(state, costs[place], fitting, kind == HOLDS and held_for(place))
+    fitting = fits(state, costs[place], fitting)
     if state.rule.is_outside then refused = OUTSIDE end
   end
   for place = first, last do
@@ -164,7 +158,7 @@ local function answer_row(first, last, takes, is_late, owes)
     elseif owes then
       text = owe(state, cost)
     else
-      text = answers(state, cost, takes, fitting, kind == HOLDS and held_for(place))
+      text = answers(state, cost, takes, fitting)
     end
     replies[place + 1] = replies[place + 1] and replies[place + 1] .. text or text
   end
@@ -185,6 +179,11 @@ while first <= places do
     if place > first then from, _, cost, _, _, behind = unpack(RECORD, question, behind) end
     local state = state_of(KEYS[place], rules[from] or read_rule(from), values and values[place])
     counts[place], costs[place], error_text = state, cost, error_text or state.error
+    if kind == HOLDS then
+      -- As many other keys stand behind these, and say until when these are held.
+      local held = (tonumber(values[places + place] or nil) or 0) - now
+      if held > 0 and held < TEN_YEARS then state.held = held end
+    end
   end
   for row = 1, rows do
     if row > 1 then costs[first], takes, deadline, further = unpack(ROW, question, further) end

@@ -1,6 +1,6 @@
 -- Gives permits of requests in progress back, and says so to those that wait for them.
 --
--- KEYS     1 to 64 counts of permits: see include/permit_states.lua
+-- KEYS     1 to 64 counts of permits: see include/permits.lua
 -- ARGV[1]  for each count the number of its holders, a big-endian integer of 2 bytes, and of each 4
 --          big-endian integers of 7 bytes: process and number name it, the others say nothing here
 -- ARGV[2]  the command that announces them: PUBLISH, or SPUBLISH in a cluster

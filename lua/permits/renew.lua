@@ -1,7 +1,7 @@
 -- Keeps permits of requests in progress for another lease. One that the server has lost is there
 -- again, also above max: the request of its holder runs.
 --
--- KEYS     1 to 64 counts of permits: see include/permit_states.lua
+-- KEYS     1 to 64 counts of permits: see include/permits.lua
 -- ARGV[1]  for each count the number of its holders, a big-endian integer of 2 bytes, and of each 4
 --          big-endian integers of 7 bytes: process and number name it; its lease in milliseconds;
 --          and until when it may be renewed, in microseconds: behind that its release may have come

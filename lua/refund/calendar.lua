@@ -1,7 +1,7 @@
 -- Gives back what takes were charged in a period of the calendar.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/calendar_states.lua. A receipt's stamp is the end of its period, and its serial number
+-- include/calendar.lua. A receipt's stamp is the end of its period, and its serial number
 -- is since when that counts.
 
 -- include: refund_begin

@@ -1,11 +1,11 @@
 -- Gives back what takes were charged by the fixed window.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counter_states.lua and include/fixed_windows.lua.
+-- include/counters.lua and include/fixed_window.lua.
 
 -- include: refund_begin
--- include: fixed_windows
--- include: counter_states
+-- include: fixed_window
+-- include: counters
 
 local function refund_counter(counter)
   if receipt_stamp < counter.start then return 0 end
@@ -15,5 +15,5 @@ local function refund_counter(counter)
 end
 
 local ranges
--- include: refund_counters
+-- include: counters_refund
 -- include: refund_end

@@ -1,15 +1,15 @@
 -- Gives back what takes were charged by the generic cell rate algorithm.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counter_states.lua and include/gcra_buckets.lua. What was given back stands apart: `since` is
+-- include/counters.lua and include/gcra.lua. What was given back stands apart: `since` is
 -- the instant since which all counters can tell takes apart, and with another one it is void.
 
 -- include: refund_begin
--- include: bucket
--- include: gcra_buckets
--- include: counter_states
+-- include: pace
+-- include: gcra
+-- include: counters
 -- include: refunded_ranges
--- include: refund_ranges
+-- include: refunded_ranges_add
 
 -- What was given back of the count in hand (nil if nothing was), and whether a refund changed that.
 local refunded, is_refunded_changed
@@ -85,5 +85,5 @@ function ranges.write(state, apart)
   call('SET', apart, refunded, 'PX', format('%.0f', (life + 2 * SLICE) / MILLISECOND))
 end
 
--- include: refund_counters
+-- include: counters_refund
 -- include: refund_end

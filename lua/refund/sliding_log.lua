@@ -1,14 +1,14 @@
 -- Gives back what takes were charged by the sliding log.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a sorted set: see
--- include/log_states.lua. Units of the newest entry were never charged afterwards. For those of
+-- include/sliding_log.lua. Units of the newest entry were never charged afterwards. For those of
 -- others no total is changed: see include/refunded_ranges.lua. Entries that hold nothing any more
 -- are removed, unless it is the only one.
 
 -- include: refund_begin
 -- include: refunded_ranges
--- include: log_states
--- include: refund_ranges
+-- include: sliding_log
+-- include: refunded_ranges_add
 
 -- The first entry at this stamp or behind it, and the next one.
 local found_stamp, entry, next_entry

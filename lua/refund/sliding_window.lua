@@ -1,12 +1,12 @@
 -- Gives back what takes were charged by the sliding window.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counter_states.lua and include/sliding_windows.lua.
+-- include/counters.lua and include/sliding_window.lua.
 
 -- include: refund_begin
--- include: sliding_windows
+-- include: sliding_window
 
--- include: counter_states
+-- include: counters
 
 -- Adds units to the running totals of so many entries. 100 at a time: there is a limit to the
 -- number of values.
@@ -51,5 +51,5 @@ local function refund_counter(counter)
 end
 
 local ranges
--- include: refund_counters
+-- include: counters_refund
 -- include: refund_end

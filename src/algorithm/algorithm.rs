@@ -3,7 +3,8 @@ use super::count::CountError;
 use super::counter::Counter;
 use super::counters::Counters;
 use super::fixed_window::FixedWindowCounter;
-use super::gcra::{Bucket, Pace};
+use super::gcra::Bucket;
+use super::pace::Pace;
 use super::refunded_ranges::RefundedRanges;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SubWindows;
@@ -116,6 +117,14 @@ impl Algorithm {
     pub(crate) fn life(self, quota: &Quota) -> u64 {
         match self {
             Self::Gcra => Pace::of(quota).life(quota),
+            _ => quota.window_micros(),
+        }
+    }
+
+    /// How long the first charge of a key counts, in microseconds.
+    pub(crate) fn life_of_first(self, quota: &Quota, cost: u64) -> u64 {
+        match self {
+            Self::Gcra => Pace::of(quota).time_for(cost).max(1),
             _ => quota.window_micros(),
         }
     }

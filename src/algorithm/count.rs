@@ -45,7 +45,8 @@ const WITH_REFUNDED: u8 = 2;
 const MAX_REFUNDS: usize = 65_536;
 
 impl Count {
-    fn new(algorithm: Algorithm) -> Self {
+    /// Nothing is charged.
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
         Self {
             state: AnyState::new(algorithm),
         }

@@ -55,11 +55,20 @@ impl<T: Counter> Counters<T> {
         cost: u64,
     ) -> Decision {
         if let [quota] = quotas
-            && let [only] = &self.kept[..]
-            && only.counter.can_serve(quota, sub_windows)
             && self.last_charge <= now
         {
-            return self.take_from_only(now, quota, sub_windows, cost);
+            // A take that fits into an empty count is charged, so that its counter may be made.
+            if self.kept.is_empty() && (1..=T::limit(quota)).contains(&cost) {
+                self.kept.push(KeptCounter {
+                    counter: T::new(quota, sub_windows),
+                    refundable_since: 0,
+                });
+            }
+            if let [only] = &self.kept[..]
+                && only.counter.can_serve(quota, sub_windows)
+            {
+                return self.take_from_only(now, quota, sub_windows, cost);
+            }
         }
         self.take_from_any(now, quotas, sub_windows, cost)
     }
@@ -176,9 +185,33 @@ impl<T: Counter> Counters<T> {
         Some(&self.kept[self.place_of(quota)?].counter)
     }
 
+    /// Drops what does not count any more. Returns since when new counters can tell takes apart.
+    fn prepare(&mut self, now: u64, quotas: &[Quota]) -> u64 {
+        if self.is_forgotten(now) {
+            let refundable_since = self.restart_serial(now);
+            self.kept.clear();
+            return refundable_since;
+        }
+        let last_charge = self.last_charge;
+        let counts = |it: &mut KeptCounter<T>| it.counter.used(now, last_charge) > 0;
+        self.kept.retain(|it| it.is_of(quotas) || counts(it));
+        self.refundable_since().max(now)
+    }
+
+    /// Lets the serial numbers run from zero again, unless a take with the same stamp may have such
+    /// a number: a take of this very instant, or one from before the clock went back. Returns the
+    /// instant since which a new counter can tell takes apart.
+    fn restart_serial(&mut self, now: u64) -> u64 {
+        let refundable_since = self.refundable_since();
+        if refundable_since <= now && self.last_charge != now {
+            self.serial = 0;
+        }
+        refundable_since.max(now)
+    }
+
     /// Charges the counters of these quotas, each once.
     fn charge(&mut self, now: u64, quotas: &[Quota], sub_windows: u16, cost: u64) {
-        let refundable_since = self.make_ready(now, quotas);
+        let refundable_since = self.prepare(now, quotas);
         for (index, quota) in quotas.iter().enumerate() {
             let is_same = |other: &Quota| other.window_micros() == quota.window_micros();
             if quotas[..index].iter().any(is_same) {
@@ -203,30 +236,6 @@ impl<T: Counter> Counters<T> {
         self.drop_first_to_end(quotas);
         self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
         self.last_charge = now;
-    }
-
-    /// Drops what does not count any more. Returns since when new counters can tell takes apart.
-    fn make_ready(&mut self, now: u64, quotas: &[Quota]) -> u64 {
-        if self.is_forgotten(now) {
-            let refundable_since = self.restart_serial(now);
-            self.kept.clear();
-            return refundable_since;
-        }
-        let last_charge = self.last_charge;
-        let counts = |it: &mut KeptCounter<T>| it.counter.used(now, last_charge) > 0;
-        self.kept.retain(|it| it.is_of(quotas) || counts(it));
-        self.refundable_since().max(now)
-    }
-
-    /// Lets the serial numbers run from zero again, unless a take with the same stamp may have such
-    /// a number: a take of this very instant, or one from before the clock went back. Returns the
-    /// instant since which a new counter can tell takes apart.
-    fn restart_serial(&mut self, now: u64) -> u64 {
-        let refundable_since = self.refundable_since();
-        if refundable_since <= now && self.last_charge != now {
-            self.serial = 0;
-        }
-        refundable_since.max(now)
     }
 
     /// The instant since which all counters can tell takes apart.

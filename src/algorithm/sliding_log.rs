@@ -162,7 +162,7 @@ impl AlgorithmState for SlidingLog {
         if !is_known || charged.saturating_add(window) <= now {
             return 0;
         }
-        let units = units.min(self.behind(before));
+        let units = units.min(self.units_behind(before));
         match is_own && at + 1 == self.entries.len() {
             true => self.refund_newest(before, units),
             false => self.refund_older(is_own.then_some(at), before, stamp, units),
@@ -309,26 +309,26 @@ impl SlidingLog {
     fn used_in(&self, now: u64, window: u64) -> u64 {
         match self.is_forgotten(now) {
             true => 0,
-            false => self.behind(self.entries.base(now, window)),
+            false => self.units_behind(self.entries.base(now, window)),
         }
     }
 
     /// Units behind this running total that were not given back.
-    fn behind(&self, total: u64) -> u64 {
+    fn units_behind(&self, total: u64) -> u64 {
         let behind = self.entries.behind(total);
         behind.saturating_sub(self.refunded.from(total))
     }
 
     /// Units in the log that were not given back, whether or not they still count.
     fn held(&self) -> u64 {
-        self.behind(self.entries.floor)
+        self.units_behind(self.entries.floor)
     }
 
     /// Microseconds until the cost fits, if it does not fit now.
     fn wait(&self, now: u64, quota: &Quota, cost: u64) -> u64 {
         let (window, most) = (quota.window_micros(), quota.max() - cost);
         self.entries
-            .wait(now, window, most, |total| self.behind(total))
+            .wait(now, window, most, |total| self.units_behind(total))
     }
 
     /// Whether the entry of a take of this instant may have been dropped because of refunds. Its
@@ -373,13 +373,13 @@ impl SlidingLog {
     /// Whether all units of an entry were given back, which begins at this running total.
     fn is_empty(&self, at: usize, before: u64) -> bool {
         let total = self.entries.get(at).map_or(before, |entry| entry.total);
-        self.behind(before) == self.behind(total)
+        self.units_behind(before) == self.units_behind(total)
     }
 
     /// The newest entry holds something, unless it is the only one, and nothing counts.
     fn drop_empty(&mut self) {
         while let Some(before) = self.entries.before_newest()
-            && self.behind(before) == 0
+            && self.units_behind(before) == 0
         {
             self.entries.remove(self.entries.len() - 1);
             self.refunded.cut(before);
@@ -467,7 +467,8 @@ impl SlidingLog {
 
     /// How many of the oldest entries have at least that many units behind them.
     fn with_behind(&self, units: u64) -> usize {
-        self.entries.with_behind(units, |total| self.behind(total))
+        self.entries
+            .with_behind(units, |total| self.units_behind(total))
     }
 
     fn follow_clock_back(&mut self, now: u64) {

@@ -94,7 +94,7 @@ pub(super) fn is_key(text: &str) -> bool {
 
 /// Whether every request has what the extractor of this name reads.
 fn is_never_absent(name: &str) -> bool {
-    ["everyone", "peer-ip", "client-ip", "method", "matched-path"].contains(&name)
+    is_client_ip(name) || ["everyone", "peer-ip", "method", "matched-path"].contains(&name)
 }
 
 fn extractor(
@@ -109,9 +109,9 @@ fn extractor(
     Ok(match name {
         "everyone" => Arc::new(Everyone),
         "peer-ip" => Arc::new(PeerIp),
-        "client-ip" => {
+        name if is_client_ip(name) => {
             let client_ip = client_ip.ok_or_else(|| value.mistake(NO_CLIENT_IP))?;
-            Arc::new(client_ip.clone())
+            Arc::new(with_prefixes(client_ip, name).ok_or_else(|| value.mistake(NO_PREFIX))?)
         }
         "bearer" => Arc::new(Bearer),
         "host" => Arc::new(Host),
@@ -126,6 +126,28 @@ fn extractor(
             ("cookie", name) => Arc::new(Cookie::try_from(name).map_err(|_| unknown())?),
             _ => return Err(unknown()),
         },
+    })
+}
+
+/// Whether this is `client-ip`, also with prefixes.
+pub(super) fn is_client_ip(name: &str) -> bool {
+    name == "client-ip" || name.starts_with("client-ip/")
+}
+
+const NO_PREFIX: &str = "expected \"client-ip/24\" (IPv4), \"client-ip/48\" (IPv6), or \
+     \"client-ip/24/48\"";
+
+/// The extractor with the prefixes behind its name: one up to 32 is for IPv4, a longer one for IPv6.
+fn with_prefixes(client_ip: &ClientIp, name: &str) -> Option<ClientIp> {
+    let prefixes = name.split('/').skip(1).map(|bits| bits.parse().ok());
+    let prefixes: Vec<u8> = prefixes.collect::<Option<_>>()?;
+    let client_ip = client_ip.clone();
+    Some(match prefixes[..] {
+        [] => client_ip,
+        [bits @ 1..=32] => client_ip.ipv4_prefix(bits),
+        [bits @ 33..=128] => client_ip.ipv6_prefix(bits),
+        [ipv4 @ 1..=32, ipv6 @ 1..=128] => client_ip.ipv4_prefix(ipv4).ipv6_prefix(ipv6),
+        _ => return None,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -199,7 +199,7 @@ impl KeyExtractor for PeerIp {
 ///
 /// # One client
 ///
-/// An IPv4 address is one client. IPv6 addresses count by their /64 network unless
+/// An IPv4 address is one client unless [`ClientIp::ipv4_prefix`] says otherwise. IPv6 addresses count by their /64 network unless
 /// [`ClientIp::ipv6_prefix`] says otherwise. An IPv6 address that holds the IPv4 address of a
 /// client counts as that IPv4 address, whatever the prefix: IPv4-mapped (`::ffff:203.0.113.9`),
 /// behind a NAT64 with the well-known prefix (`64:ff9b::203.0.113.9`,
@@ -231,6 +231,7 @@ impl KeyExtractor for PeerIp {
 pub struct ClientIp {
     trust: Trust,
     field: Forwarding,
+    ipv4_prefix: u8,
     ipv6_prefix: u8,
     peer: Option<PeerHook>,
 }
@@ -268,6 +269,7 @@ impl ClientIp {
         Self {
             trust,
             field: Forwarding::default(),
+            ipv4_prefix: IPV4_PREFIX,
             ipv6_prefix: IPV6_PREFIX,
             peer: None,
         }
@@ -277,6 +279,22 @@ impl ClientIp {
     #[must_use]
     pub fn field(mut self, field: Forwarding) -> Self {
         self.field = field;
+        self
+    }
+
+    /// How many leading bits of an IPv4 address count: 24 for its network of 256 addresses. More
+    /// than 32 are the same as 32. Default: 32.
+    ///
+    /// ```
+    /// use tidegate::ClientIp;
+    ///
+    /// let by_network = ClientIp::behind_hops(1).ipv4_prefix(24).ipv6_prefix(48);
+    /// assert_eq!(by_network.key("203.0.113.9".parse()?).as_str(), "203.0.113.0/24");
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    #[must_use]
+    pub fn ipv4_prefix(mut self, bits: u8) -> Self {
+        self.ipv4_prefix = bits.min(32);
         self
     }
 
@@ -349,7 +367,7 @@ impl ClientIp {
     /// ```
     #[must_use]
     pub fn key(&self, ip: IpAddr) -> Key {
-        ip_key(ip, self.ipv6_prefix)
+        ip_key(ip, self.ipv4_prefix, self.ipv6_prefix)
     }
 }
 
@@ -392,7 +410,10 @@ impl KeyExtractor for ClientIp {
     fn key_of_text(&self, text: &str) -> Option<Key> {
         let text = text.replace("%3A", ":");
         let network = text.parse::<IpNet>().ok();
-        let network = network.filter(|it| it.prefix_len() == self.ipv6_prefix);
+        let network = network.filter(|it| match it {
+            IpNet::V4(network) => network.prefix_len() == self.ipv4_prefix,
+            IpNet::V6(network) => network.prefix_len() == self.ipv6_prefix,
+        });
         let ip = text.parse().ok().or_else(|| Some(network?.addr()))?;
         Some(self.key(ip))
     }
@@ -446,6 +467,7 @@ pub(crate) fn unmapped(network: IpNet) -> IpNet {
     }
 }
 
+const IPV4_PREFIX: u8 = 32;
 /// How many leading bits of an IPv6 address identify a customer: most customers get a whole /64.
 const IPV6_PREFIX: u8 = 64;
 
@@ -463,20 +485,20 @@ fn client(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// The key of an address: all of the IPv4 address of a client, or the first `ipv6_prefix` bits of
-/// an IPv6 address.
-fn ip_key(ip: IpAddr, ipv6_prefix: u8) -> Key {
+/// The key of an address: the first bits of the IPv4 address of a client, or of an IPv6 address. A
+/// whole address has no prefix behind it.
+fn ip_key(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Key {
     // Longer than any address with its prefix.
     let mut text = [0_u8; 64];
     let mut rest = &mut text[..];
-    let written = match client(ip) {
-        IpAddr::V4(ip) => write!(rest, "{ip}"),
-        IpAddr::V6(ip) if ipv6_prefix >= 128 => write!(rest, "{ip}"),
-        IpAddr::V6(ip) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix));
-            let network = Ipv6Addr::from_bits(ip.to_bits() & mask.unwrap_or(0));
-            write!(rest, "{network}/{ipv6_prefix}")
-        }
+    let whole = IpNet::from(client(ip));
+    let prefix = match whole {
+        IpNet::V4(_) => ipv4_prefix,
+        IpNet::V6(_) => ipv6_prefix,
+    };
+    let written = match IpNet::new(whole.addr(), prefix) {
+        Ok(network) if network != whole => write!(rest, "{}", network.trunc()),
+        _ => write!(rest, "{}", whole.addr()),
     };
     written.expect("the text is long enough");
     let length = 64 - rest.len();
@@ -487,6 +509,6 @@ impl From<IpAddr> for Key {
     /// The key that [`PeerIp`](crate::PeerIp) makes of a peer with this address: IPv6 addresses
     /// count by their /64 network, or as the [client](crate::ClientIp#one-client) in them.
     fn from(ip: IpAddr) -> Self {
-        ip_key(ip, IPV6_PREFIX)
+        ip_key(ip, IPV4_PREFIX, IPV6_PREFIX)
     }
 }

@@ -194,7 +194,7 @@ impl Gate {
             OperatorSays::LetThrough => return self.let_through(take),
             OperatorSays::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
-        take = take.reserving();
+        take.reserve_max();
         if take.rule().is_shadow() {
             return Deciding::Done(ask_in_shadow(self, take));
         }

@@ -215,14 +215,18 @@ impl Ask {
     /// cost.
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
+        self.set_cost(cost);
+        self
+    }
+
+    pub(crate) fn set_cost(&mut self, cost: u64) {
         if self.only_looks {
-            return self;
+            return;
         }
         for count in self.counts.iter_mut().filter(|it| !it.has_own_cost) {
             count.cost = cost;
         }
         self.cost = cost;
-        self
     }
 
     /// The same, which only looks: it has no cost, also in counts with a cost of their own and of

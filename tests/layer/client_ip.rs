@@ -194,6 +194,89 @@ fn ipv6_counts_by_its_network() {
     assert_eq!(key(&PeerIp, "2001:db8::1", "x", &[]), "2001:db8::/64");
 }
 
+#[test]
+fn ipv4_counts_by_its_network_if_asked() {
+    let of = |bits, text| xff(&behind(&[]).ipv4_prefix(bits), text, &[]);
+    for text in [
+        "203.0.113.9",
+        "::ffff:203.0.113.9",
+        "64:ff9b::203.0.113.9",
+        "2002:cb00:7109::1",
+    ] {
+        assert_eq!(of(24, text), "203.0.113.0/24");
+        assert_eq!(of(20, text), "203.0.112.0/20");
+        assert_eq!(of(0, text), "0.0.0.0/0");
+        assert_eq!(of(32, text), "203.0.113.9");
+        assert_eq!(of(255, text), "203.0.113.9");
+    }
+    assert_eq!(of(24, "2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+    let both = behind(&[]).ipv4_prefix(24).ipv6_prefix(48);
+    assert_eq!(xff(&both, "2001:db8:1:2:3:4:5:6", &[]), "2001:db8:1::/48");
+    for shown in ["203.0.113.0/24", "203.0.113.77/24", "203.0.113.9"] {
+        let found = both.key_of_text(shown).expect("a network of the key");
+        assert_eq!(found.as_str(), "203.0.113.0/24");
+    }
+    assert_eq!(both.key_of_text("203.0.113.0/16"), None);
+}
+
+/// Who owns a /48 has 65,536 networks of /64, and neighbours in it: one limit for each.
+#[tokio::test]
+async fn two_sizes_of_networks_in_a_file() {
+    let limits = of_toml(
+        r#"
+        client-ip = { hops = 1 }
+        [rules.api]
+        quotas = [
+          { max-count = 2, window = "1h", key = "client-ip/64" },
+          { max-count = 5, window = "1h", key = "client-ip/24/48", subject = "site" },
+        ]
+        "#,
+    );
+    let app = app_of(&limits, &["api"]);
+    let status = async |client: &str| {
+        let request = kit::http::request("/api", &format!("x-forwarded-for: {client}"));
+        kit::http::call(&app, request).await.status().as_u16()
+    };
+    let mut seen = Vec::new();
+    for client in [
+        "2001:db8:1:1::1",
+        "2001:db8:1:1::2",
+        "2001:db8:1:1::3",
+        "2001:db8:1:2::1",
+        "2001:db8:1:3::1",
+        "2001:db8:1:4::1",
+        "2001:db8:1:5::1",
+        "2001:db8:2:1::1",
+        "203.0.113.1",
+        "203.0.113.1",
+        "203.0.113.1",
+        "203.0.113.2",
+        "203.0.113.3",
+        "203.0.113.4",
+        "203.0.113.5",
+        "203.0.114.1",
+    ] {
+        seen.push(status(client).await);
+    }
+    assert_eq!(
+        seen,
+        [
+            200, 200, 429, 200, 200, 200, 429, 200, // of IPv6
+            200, 200, 429, 200, 200, 200, 429, 200,
+        ]
+    );
+    let left = |key: &str| {
+        let limits = limits.clone();
+        let key = Key::from(key.parse::<std::net::IpAddr>().expect("an address"));
+        async move { limits.peek("api", [("client-ip/64", key)]).await }
+    };
+    let state = left("2001:db8:1:1::7")
+        .await
+        .expect("a key")
+        .expect("a limit");
+    assert_eq!(state.remaining(), 0);
+}
+
 /// Clients whose IPv4 address a translator or a tunnel has put into an IPv6 address.
 #[test]
 fn an_ipv4_client_in_ipv6_is_that_client() {

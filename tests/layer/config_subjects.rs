@@ -62,6 +62,10 @@ fn quotas_of_one_key_are_one_subject() {
         "quotas = [{ MAX = '1s' }, { MAX = '1m', key = ['client-ip', 'header:X-Tenant'] }, \
          { MAX = '1h', key = ['client-ip', 'header:x-tenant'] }] \
          -> everyone / client-ip, header:x-tenant",
+        // One address by two sizes of its network.
+        "quotas = [{ MAX = '1s', key = 'client-ip/64' }, { MAX = '1m', key = 'client-ip/48' }, \
+         { MAX = '1m', key = 'bearer | client-ip/24/48' }] \
+         -> client-ip/64 / client-ip/48 / bearer | client-ip/24/48",
         // One at two costs.
         "quotas = [{ MAX = '1m', cost = 1 }, { MAX = '1s' }] -> everyone",
     ] {

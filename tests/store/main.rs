@@ -22,6 +22,7 @@ mod redb;
 mod redis_keys;
 mod redis_url;
 mod usual_case;
+mod vectors;
 mod wrappers;
 
 use prelude::*;

@@ -70,6 +70,27 @@ async fn a_cluster_with_a_password() {
     }
 }
 
+/// An address names some of the nodes; what cannot be reached may be another one.
+#[tokio::test]
+async fn errors_name_the_node_that_is_away() {
+    let mut cluster = Cluster::start(&Plan::default());
+    let seed = format!("redis-cluster://{}", cluster.nodes[0].address());
+    let store = store(&seed).await.timeout(SECOND);
+    let name = cluster.key_at(1, "CurrentLimiter:p");
+    let name = name.trim_start_matches("CurrentLimiter:");
+    assert_eq!(allowed(&store, &take(name, 3), 1).await, 1);
+    let away = cluster.nodes[1].address();
+    cluster.nodes[1].kill();
+    eventually("it names the node", async || {
+        let error = store.take(&take(name, 3)).await.expect_err("it is away");
+        error.to_string().contains(&away)
+    })
+    .await;
+    let error = store.ready(millis(500)).await.expect_err("it is away");
+    assert!(error.to_string().contains(&away), "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+}
+
 #[tokio::test]
 async fn a_single_server_is_no_cluster() {
     let server = Process::start(&["--save", ""]);
@@ -339,6 +360,33 @@ async fn a_server_that_does_not_know_how_to_load_scripts() {
 }
 
 /// A store over the connection of a handle has the name of its address.
+/// Valkey 9.1 has Lua in a module, which can be missing. On another server the commands are.
+#[tokio::test]
+async fn a_server_without_scripts() {
+    let is_module = |server: &Process| {
+        let info: String = server.run("INFO scriptingengines");
+        info.contains("module=lua")
+    };
+    let server = Process::start(&["--save", ""]);
+    let server = match is_module(&server) {
+        true => {
+            let server = Process::start(&["--save", "", "--enable-module-command", "yes"]);
+            server.run::<()>("MODULE UNLOAD lua");
+            server
+        }
+        false => {
+            let commands = ["EVAL", "EVALSHA", "SCRIPT"];
+            let renamed = commands.map(|name| ["--rename-command", name, ""]);
+            Process::start(&[&["--save", ""], renamed.as_flattened()].concat())
+        }
+    };
+    let store = RedisStore::connect_lazy(server.url()).expect("a valid address");
+    let error = store.timeout(PATIENT).take(&take("p", 3)).await;
+    let error = error.expect_err("it cannot decide");
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("valkey-lua"), "{error}");
+}
+
 #[tokio::test]
 async fn a_store_of_a_handle() {
     let server = Process::start(&["--save", ""]);

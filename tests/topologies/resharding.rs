@@ -37,6 +37,67 @@ async fn a_moved_slot_is_followed() {
     assert_eq!(redirections(), before);
 }
 
+/// The slots of twenty keys go to another master and back, while each key is asked for all that it
+/// has: with all that is in them at once, where the servers can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_migrate_under_load() {
+    const EACH: u64 = 200;
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(cluster.url()).await;
+    let key = |name: &str| format!("CurrentLimiter:{name}");
+    let names = (0..).map(|at| format!("p{at}"));
+    let names = names.filter(|name| cluster.owner(&key(name)) == 0);
+    let names: Vec<_> = names.take(20).collect();
+    let slots = names.iter().map(|name| cluster.slot(&key(name)));
+    let slots: Vec<_> = BTreeSet::from_iter(slots).into_iter().collect();
+    let loads: Vec<_> = names
+        .iter()
+        .map(|name| Load::hasty(&store, &take(name, EACH), 1))
+        .collect();
+    let fault = Instant::now();
+    let cluster = Arc::new(cluster);
+    let mut migrations = 0;
+    let mut is_atomic = false;
+    while migrations < 4 || !is_used_up(&store, &names, EACH).await {
+        let (from, to) = [(0, 1), (1, 0)][migrations % 2];
+        let (slots, at) = (slots.clone(), Arc::clone(&cluster));
+        let migrates = move || at.migrate(&slots, from, to);
+        is_atomic = tokio::task::spawn_blocking(migrates).await.expect("moved");
+        migrations += 1;
+        assert!(fault.elapsed() < 300 * SECOND, "{migrations} migrations");
+    }
+    let (mut allowed, mut failures) = (0, 0);
+    for load in loads {
+        let report = load.stop().await;
+        // A take whose answer is lost may have been charged.
+        let failed: usize = report.failures().values().sum();
+        let got = report.allowed();
+        assert!(
+            got <= EACH && got + failed as u64 >= EACH,
+            "{got}, {failed}"
+        );
+        allowed += got;
+        failures += failed;
+    }
+    let how = if is_atomic { "at once" } else { "key by key" };
+    println!(
+        "| {migrations} migrations, {how}, of {} slots | {allowed} of {} | {failures} failures |",
+        slots.len(),
+        20 * EACH
+    );
+}
+
+/// Whether all that the keys have is charged.
+async fn is_used_up(store: &RedisStore, names: &[String], each: u64) -> bool {
+    for name in names {
+        let left = store.take(&take(name, each).looking()).await;
+        if left.map_or(true, |left| left.remaining() > 0) {
+            return false;
+        }
+    }
+    true
+}
+
 /// All counts of a rule lie in one slot, which moves key by key: a take that finds some of its keys
 /// here and some there is asked again, and never charged in a part of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -33,3 +33,9 @@ pub const EVICTS: &str = "this Redis evicts keys when its memory is full, and an
 pub fn warn_of_evictions() {
     event!(warn: "{EVICTS}");
 }
+
+/// Logs that a connection could not log in again.
+pub fn warn_of_login(error: &dyn std::error::Error) {
+    let error = error.to_string();
+    event!(warn: error, "a connection to Redis could not log in again before its credentials end");
+}

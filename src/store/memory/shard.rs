@@ -103,7 +103,7 @@ impl Shard {
         cost: u64,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
-        let mut count = Count::default();
+        let mut count = Count::new(of.windows.algorithm());
         let decision = charge(&mut count, now, of, cost);
         if count.forgotten_at() > now {
             if !reserve() {
@@ -140,7 +140,7 @@ impl Shard {
             self.bring_forward(at);
             return Some(charged);
         }
-        let mut count = Count::default();
+        let mut count = Count::new(of.windows.algorithm());
         let (charged, due) = (owe(&mut count), count.forgotten_at());
         if charged > 0 {
             if !reserve() {
@@ -161,12 +161,12 @@ impl Shard {
         of: CountOf<'_>,
         cost: u64,
     ) -> Decision {
-        let mut count = once.count();
-        let due = count.forgotten_at();
+        let due = once.forgotten_at();
         let is_forgotten = due <= now;
-        if is_forgotten {
-            count = Count::default();
-        }
+        let mut count = match is_forgotten {
+            true => Count::new(of.windows.algorithm()),
+            false => once.count(),
+        };
         let decision = charge(&mut count, now, of, cost);
         if decision.units() == 0 {
             return decision;
@@ -234,9 +234,7 @@ impl Shard {
     fn as_full(&mut self, at: u32) -> Option<&mut FullEntry> {
         let entry = &mut self.slot(at)?.entry;
         if let Entry::ChargedOnce { hash, once } = entry {
-            let count = once.count();
-            let due = count.forgotten_at();
-            *entry = Entry::full(*hash, count, due);
+            *entry = Entry::full(*hash, once.count(), once.forgotten_at());
         }
         match entry {
             Entry::Full { full, .. } => Some(full),
@@ -349,7 +347,7 @@ impl Entry {
 
     fn is_due_at(&self, due: u64) -> bool {
         match self {
-            Self::ChargedOnce { once, .. } => once.count().forgotten_at() == due,
+            Self::ChargedOnce { once, .. } => once.forgotten_at() == due,
             Self::Full { full, .. } => full.due == due,
         }
     }
@@ -407,11 +405,23 @@ impl ChargedOnce {
         })
     }
 
-    pub(super) fn count(&self) -> Count {
+    fn quota(&self) -> Quota {
         let window = u64::from(self.window) * 1_000;
-        let quota = Quota::of_parts(self.max.into(), window, self.burst.into());
+        Quota::of_parts(self.max.into(), window, self.burst.into())
+    }
+
+    pub(super) fn count(&self) -> Count {
         let counting = AlgorithmConfig::from(self.algorithm).sub_windows(self.sub_windows);
-        Count::charged_once(counting, joined(self.stamp), &quota, self.cost.into())
+        let stamp = joined(self.stamp);
+        Count::charged_once(counting, stamp, &self.quota(), self.cost.into())
+    }
+
+    /// The instant at which that count is forgotten.
+    fn forgotten_at(&self) -> u64 {
+        let life = self
+            .algorithm
+            .life_of_first(&self.quota(), self.cost.into());
+        joined(self.stamp).saturating_add(life)
     }
 }
 
@@ -494,6 +504,20 @@ fn joined([high, low]: SplitMicros) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_was_charged_once_is_forgotten_when_its_count_is() {
+        for (max, millis) in [(1, 1), (3, 1_000), (7, 10), (1_000_000, 1)] {
+            let quota = Quota::of_micros(max, millis * 1_000);
+            for algorithm in Algorithm::ALL {
+                for cost in [1, max.div_ceil(2), max] {
+                    let windows = Windows::new(algorithm.into(), [quota].into(), None);
+                    let once = ChargedOnce::of(&windows, cost, 12_345).expect("it is small");
+                    assert_eq!(once.forgotten_at(), once.count().forgotten_at());
+                }
+            }
+        }
+    }
 
     /// Nothing is lost between the fields: what is said of the bytes of a key rests on it.
     #[test]

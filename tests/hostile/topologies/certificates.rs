@@ -91,6 +91,48 @@ impl Pem {
     }
 }
 
+/// What `authority` takes: the authority that signed a server's certificate, also among others, or
+/// a certificate that signed itself and says that it is no authority.
+#[tokio::test]
+async fn certificates_that_sign_themselves() {
+    let pem = Pem::new();
+    let at = pem.folder.path();
+    for (name, is_authority) in [("self", "FALSE"), ("both", "TRUE")] {
+        let files = format!("-keyout {name}.key -out {name}.crt -subj /CN={name} -days 10");
+        let names = format!("-addext basicConstraints=critical,CA:{is_authority}");
+        let names = format!("{names} -addext subjectAltName=IP:127.0.0.1");
+        openssl(at, &format!("req -x509 {NEW_KEY} {files} {names}"));
+    }
+    let bundle = [pem.read("unknown.crt"), pem.read("authority.crt")].concat();
+    std::fs::write(at.join("bundle.crt"), bundle).expect("a file");
+    for (shown, trusted, is_taken) in [
+        ("good", "authority.crt", true),
+        ("good", "bundle.crt", true),
+        ("good", "good.crt", false),
+        ("self", "self.crt", true),
+        ("self", "authority.crt", false),
+        ("both", "both.crt", false),
+    ] {
+        let port = get_random_available_port().to_string();
+        let [certificate, key] = ["crt", "key"].map(|it| pem.path(&format!("{shown}.{it}")));
+        let arguments = format!(
+            "--tls-port {port} --tls-auth-clients no --tls-ca-cert-file {certificate} \
+             --tls-cert-file {certificate} --tls-key-file {key}"
+        );
+        let _server = Server::start_with(&words(&arguments));
+        let address = pem.address(&format!("rediss://127.0.0.1:{port}"), trusted);
+        let connected = Redis::connect(address).await;
+        let error = connected.as_ref().err().map(ToString::to_string);
+        let what = format!("{shown} by {trusted}: {error:?}");
+        assert_eq!(connected.is_ok(), is_taken, "{what}");
+        assert_eq!(
+            what.contains("CaUsedAsEndEntity"),
+            shown == "both",
+            "{what}"
+        );
+    }
+}
+
 /// Texts that are no certificate.
 fn no_certificates(pem: &Pem) -> Vec<(&'static str, Vec<u8>)> {
     let certificate = pem.read("authority.crt");

@@ -2,10 +2,12 @@
 //! event.
 
 use std::fmt::{Debug, Write as _};
+use std::future::ready;
 use std::io::Write as _;
 
 use kit::full_log::Log;
 use kit::http::{send, text};
+use tidegate::redis::{Credentials, RedisAddress};
 
 use crate::prelude::*;
 
@@ -109,6 +111,20 @@ async fn no_secret_is_ever_shown() {
         assert!(!show_outcome(Redis::connect(&url).await));
         let store = RedisStore::connect_lazy(&url).expect("a valid address");
         let redis = Redis::connect_lazy(&url).expect("a valid address");
+        assert!(!works(&store, &redis).await);
+    }
+
+    // Credentials that change, and do not suit the server.
+    for password in ["wr0ng", ""] {
+        let credentials = Credentials::new(password).username("us3r");
+        show(&credentials);
+        let asked = move || ready(Ok::<_, Infallible>(credentials.clone()));
+        let address = RedisAddress::from_url(&server.url).expect("a valid address");
+        let address = address.credentials(asked);
+        show(&address);
+        assert!(!show_outcome(Redis::connect(&address).await));
+        let store = RedisStore::connect_lazy(&address).expect("a valid address");
+        let redis = Redis::connect_lazy(address).expect("a valid address");
         assert!(!works(&store, &redis).await);
     }
 

@@ -220,6 +220,42 @@ impl Cluster {
         });
     }
 
+    /// Moves slots with all of their keys at once, where the servers can: since Valkey 9.0 and Redis
+    /// 8.4. Elsewhere it moves one after the other. Tells whether it was at once.
+    pub fn migrate(&self, slots: &[usize], from: usize, to: usize) -> bool {
+        let ranges: String = slots.iter().map(|slot| format!(" {slot} {slot}")).collect();
+        let valkey = format!(
+            "CLUSTER MIGRATESLOTS SLOTSRANGE{ranges} NODE {}",
+            self.id(to)
+        );
+        let redis = format!("CLUSTER MIGRATION IMPORT{ranges}");
+        let begun = self.nodes[from].try_run::<redis::Value>(&valkey);
+        let begun = begun.or_else(|_| self.nodes[to].try_run(&redis));
+        match begun {
+            Ok(_) => wait_until("the slots are there", || {
+                let mut nodes = self.nodes.iter();
+                nodes.all(|node| slots.iter().all(|slot| self.serves(node, to, *slot)))
+            }),
+            Err(_) => slots
+                .iter()
+                .for_each(|slot| self.move_slot(*slot, from, to)),
+        }
+        begun.is_ok()
+    }
+
+    /// Whether a slot is that of this master, as a node knows.
+    fn serves(&self, node: &Process, master: usize, slot: usize) -> bool {
+        let address = format!(" {}@", self.nodes[master].address());
+        let known: String = node.run("CLUSTER NODES");
+        let line = known.lines().find(|line| line.contains(&address));
+        let mut ranges = line.into_iter().flat_map(|line| line.split(' ').skip(8));
+        ranges.any(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let bounds = (first.parse::<usize>(), last.parse::<usize>());
+            matches!(bounds, (Ok(first), Ok(last)) if (first..=last).contains(&slot))
+        })
+    }
+
     /// Tells all masters whose a slot is.
     pub fn give_slot(&self, slot: usize, to: usize) {
         let id = self.id(to);

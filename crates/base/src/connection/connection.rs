@@ -124,7 +124,7 @@ impl Connection {
                 #[cfg(feature = "cluster")]
                 Nodes::Cluster(cluster) => cluster.missing(),
             };
-            let Some(missing) = missing else {
+            let Some((missing, label)) = missing else {
                 return Ok(());
             };
             let waits = match wanted {
@@ -132,7 +132,7 @@ impl Connection {
                 Wanted::All => !is_mistake(&missing),
             };
             if !waits || Instant::now() >= until {
-                return Err(store_error(self.label(), missing));
+                return Err(store_error(&label.text, missing));
             }
             sleep_until(until.min(Instant::now() + LOOK_INTERVAL)).await;
         }
@@ -149,7 +149,7 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Self, StoreError> {
         let address = address.into_redis_address()?.checked()?;
-        let (text, lag) = (address.to_string().into(), Lag::default());
+        let (text, lag) = (address.to_string().into(), Arc::<Lag>::default());
         let label = Arc::new(Label { text, lag });
         let runtime = Handle::try_current().map_err(|_| {
             let message = "no tokio runtime here, expected one: connect inside of an async fn";

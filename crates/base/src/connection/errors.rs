@@ -28,6 +28,9 @@ pub(super) fn store_error(label: &str, error: RedisError) -> StoreError {
         StoreErrorKind::Configuration if is_redirection(&error) => {
             "is a node of a cluster: use redis-cluster:// (or RedisAddress::cluster)"
         }
+        StoreErrorKind::Configuration if is_without_scripts(&error) => {
+            "executes no Lua scripts: load its Lua module (of Valkey, the package valkey-lua)"
+        }
         StoreErrorKind::Configuration => "cannot be addressed like this",
         _ => "answered with an error",
     };
@@ -38,16 +41,25 @@ pub(super) fn store_error(label: &str, error: RedisError) -> StoreError {
 /// run the 'evalsha' command`.
 fn without_user(error: RedisError) -> RedisError {
     let detail = error.detail().unwrap_or_default();
-    let denial = detail
-        .strip_prefix("User ")
-        .and_then(|detail| detail.split_once(" has no permissions"));
-    match denial {
+    let (before, denial) = match detail.strip_prefix(FAILURE_IN_SCRIPT) {
+        Some(denial) => (FAILURE_IN_SCRIPT, denial),
+        None => ("", detail),
+    };
+    let denial = denial.strip_prefix("User ");
+    match denial.and_then(|denial| denial.split_once(" has no permissions")) {
         Some((_, denied)) => {
-            let detail = format!("this user has no permissions{denied}");
+            let detail = format!("{before}this user has no permissions{denied}");
             RedisError::from((error.kind(), "no permission", detail))
         }
         None => error,
     }
+}
+
+/// Whether the server has no `EVAL`: since Valkey 9.1, Lua is in a module.
+fn is_without_scripts(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    let is_unknown = detail.starts_with("unknown command") && detail.contains("EVAL");
+    is_unknown || detail.starts_with("Could not find scripting engine")
 }
 
 /// Whether the keys of a call are of several slots.
@@ -75,8 +87,9 @@ const CODES: [(&str, StoreErrorKind); 6] = [
     ("CROSSSLOT MOVED ASK", StoreErrorKind::Configuration),
 ];
 /// What the messages of errors without a code of their own say.
-const PHRASES: [(&str, StoreErrorKind); 5] = [
+const PHRASES: [(&str, StoreErrorKind); 6] = [
     (KEY_IS_FORBIDDEN, StoreErrorKind::Refused),
+    (FAILURE_IN_SCRIPT, StoreErrorKind::Refused),
     ("can't run this command", StoreErrorKind::Refused),
     ("cluster support disabled", StoreErrorKind::Configuration),
     ("max number of clients", StoreErrorKind::Unavailable),
@@ -85,6 +98,8 @@ const PHRASES: [(&str, StoreErrorKind); 5] = [
 ];
 /// The error of a script whose user may not use one of its keys.
 const KEY_IS_FORBIDDEN: &str = "can't access at least one of the keys";
+/// So begins the error of a script whose user may not do something, since Redis 7.2 and Valkey 7.2.
+const FAILURE_IN_SCRIPT: &str = "ACL failure in script: ";
 
 /// The kind of an error: by what the client says, by the server's code, or by the message.
 fn kind_of(error: &RedisError) -> StoreErrorKind {
@@ -97,6 +112,7 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => {
             return StoreErrorKind::Unavailable;
         }
+        _ if is_without_scripts(error) => return StoreErrorKind::Configuration,
         _ => {}
     }
     let message = error.to_string();
@@ -130,7 +146,9 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 ///
 /// No caller pays for another one: a forbidden key must not fail the 63 others of its call.
 pub(super) fn is_about_a_key(error: &RedisError) -> bool {
-    has_code(error, "NOPERM") || error.to_string().contains(KEY_IS_FORBIDDEN)
+    let message = error.to_string();
+    let phrases = [KEY_IS_FORBIDDEN, FAILURE_IN_SCRIPT];
+    has_code(error, "NOPERM") || phrases.iter().any(|phrase| message.contains(phrase))
 }
 
 /// Whether the server does not answer yet or is still loading its data.
@@ -199,14 +217,18 @@ mod tests {
 
     #[test]
     fn users_are_not_shown() {
-        let reply = "NOPERM User gate has no permissions to run the 'evalsha' command";
-        let error = store_error("redis", error_of(reply));
-        assert_eq!(error.kind(), StoreErrorKind::Refused);
-        let all = format!("{error} {error:?}");
-        assert!(!all.contains("gate"), "{all}");
-        assert!(
-            all.contains("permissions to run the 'evalsha' command"),
-            "{all}"
-        );
+        for reply in [
+            "NOPERM User gate has no permissions to run the 'evalsha' command",
+            "ERR ACL failure in script: User gate has no permissions to run the 'evalsha' command",
+        ] {
+            let error = store_error("redis", error_of(reply));
+            assert_eq!(error.kind(), StoreErrorKind::Refused);
+            let all = format!("{error} {error:?}");
+            assert!(!all.contains("gate"), "{all}");
+            assert!(
+                all.contains("permissions to run the 'evalsha' command"),
+                "{all}"
+            );
+        }
     }
 }

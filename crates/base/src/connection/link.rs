@@ -11,6 +11,7 @@ use redis::{
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{broadcast, watch};
 
+use super::address::Server;
 use super::call_id::CallId;
 use super::reconnector::within;
 use super::scripts::Preload;
@@ -50,9 +51,9 @@ pub(super) struct Link {
 /// What the clones of a [`Link`] share.
 pub(super) struct LinkInner {
     pub(super) clock: ServerClock,
-    /// The server's host and port.
-    #[cfg_attr(not(feature = "sentinel"), expect(dead_code))]
-    pub(super) server: Box<str>,
+    pub(super) server: Server,
+    /// When the credentials end with which it was made.
+    pub(super) logged_in_until: Option<Instant>,
     /// The epoch of the failover that made the server a master, as a sentinel has said; 0 for any
     /// other server.
     #[cfg_attr(not(feature = "sentinel"), expect(dead_code))]
@@ -71,14 +72,14 @@ pub(super) struct LinkInner {
 impl Link {
     /// Connects, loads the scripts, reads the server's clock and checks its role.
     pub(super) async fn open(
-        info: ConnectionInfo,
+        server: &Server,
         role: Role,
         epoch: u64,
         preload: &Preload,
     ) -> RedisResult<Self> {
         let is_closed = watch::Sender::new(false);
         let messages = broadcast::Sender::new(MAX_UNREAD);
-        let server = info.addr().to_string().into();
+        let (info, logged_in_until) = server.with_credentials().await?;
         let config = unbounded().set_push_sender(push_handler(&is_closed, &messages));
         let client = client(info)?;
         let mut connection = client
@@ -87,7 +88,8 @@ impl Link {
         let (clock, evicts) = handshake(&mut connection, role, preload).await?;
         let inner = LinkInner {
             clock,
-            server,
+            server: server.clone(),
+            logged_in_until,
             epoch,
             is_closed,
             messages,
@@ -135,7 +137,6 @@ impl Link {
 
     /// Sends one command, and a check behind it. Returns the reply to it and no other one: if the
     /// check's reply belongs to another call, the connection is closed.
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code))]
     pub(super) async fn query(&self, command: Cmd) -> RedisResult<Value> {
         let id = CallId::next();
         let mut replies = self.send(smallvec![command, id.check()]).await?;

@@ -66,7 +66,8 @@
 //! | what a flight needs to send a question again | `Endpoint` in `node.rs` |
 //! | the server to connect to, or the sentinels that know it | `Target` in `reconnector.rs`, `sentinel.rs` |
 //! | the nodes of a cluster, and its redirections | `cluster/` |
-//! | URLs, logins and certificates | `address/` |
+//! | URLs, logins and certificates; credentials that change | `address/` |
+//! | logs in again before credentials end | `session.rs` |
 //! | the texts of the scripts | `scripts.rs` |
 //! | errors of the client, by what they ask for | `errors.rs` |
 //! | hears the messages of channels | `subscriber.rs` |
@@ -162,10 +163,11 @@ mod scripts;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod server_clock;
+mod session;
 mod silence;
 mod subscriber;
 
-pub use address::{IntoRedisAddress, RedisAddress};
+pub use address::{Credentials, IntoRedisAddress, RedisAddress};
 pub use call_id::CallId;
 pub use connection::Redis;
 pub use connection::{Connection, Wanted};

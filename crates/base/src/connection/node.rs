@@ -15,7 +15,7 @@ use super::direct::{DirectFlight, Driver, SendPath};
 use super::errors::store_error;
 use super::flight::{Carrier, flight_of};
 use super::link::Link;
-use super::question::Question;
+use super::question::{Label, Question};
 use super::queue::{Questions, Queue};
 use super::reconnector::{Attempts, MAX_ATTEMPT, Reconnector, Target, within};
 use super::scripts::Preload;
@@ -116,15 +116,16 @@ impl Node {
         }
     }
 
-    /// Why there is no connection, if there is none.
-    pub(super) fn missing(&self) -> Option<RedisError> {
-        match &*self.core.state.borrow() {
-            LinkState::Up(link) if !link.is_closed() => None,
-            LinkState::Down(error) => Some(error.clone()),
+    /// Why there is no connection, if there is none, and the server's label.
+    pub(super) fn missing(&self) -> Option<(RedisError, Arc<Label>)> {
+        let error = match &*self.core.state.borrow() {
+            LinkState::Up(link) if !link.is_closed() => return None,
+            LinkState::Down(error) => error.clone(),
             LinkState::Connecting | LinkState::Up(_) => {
-                Some(io::Error::from(io::ErrorKind::TimedOut).into())
+                io::Error::from(io::ErrorKind::TimedOut).into()
             }
-        }
+        };
+        Some((error, Arc::clone(&self.core.endpoint.queue.label)))
     }
 
     /// The connection, if there is one.

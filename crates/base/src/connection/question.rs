@@ -54,7 +54,8 @@ const MAX_PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Label {
     pub(super) text: Box<str>,
-    pub(super) lag: Lag,
+    /// In a cluster, one for all nodes.
+    pub(super) lag: Arc<Lag>,
 }
 
 impl Label {
@@ -362,7 +363,7 @@ mod tests {
 
     /// A question whose caller waits so long.
     fn question(timeout: Duration) -> (Question, ReplyFuture<()>) {
-        let (text, lag) = ("redis".into(), Lag::default());
+        let (text, lag) = ("redis".into(), Arc::<Lag>::default());
         let label = Arc::new(Label { text, lag });
         Question::new::<(), ()>((), None, None, Deadline::after(timeout), &label)
     }

@@ -3,10 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, select_all};
-use redis::{ConnectionInfo, RedisError, RedisResult};
+use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::address::Server;
 use super::link::{Link, Role};
 use super::node::LinkState;
 use super::queue::Queue;
@@ -69,7 +70,11 @@ impl Reconnector {
         loop {
             // If this task is aborted, the connection is closed, too.
             let guard = CloseOnDrop(link.clone());
-            link = match self.watch(&link).await {
+            let watched = tokio::select! {
+                watched = self.watch(&link) => watched,
+                never = link.stay_logged_in() => match never {},
+            };
+            link = match watched {
                 Some(other) => {
                     tokio::spawn(close_when_answered(guard));
                     other
@@ -290,7 +295,12 @@ impl Attempts {
                     self.begin(target.clone(), preload.clone(), proof);
                     self.next_at = Some(Instant::now() + alone);
                     if is_beside {
-                        return Err(no_connection_within(alone));
+                        return Err(match target {
+                            Target::Server(server) if server.is_asking() => timed_out(format!(
+                                "the credentials have not come within {alone:?}"
+                            )),
+                            _ => no_connection_within(alone),
+                        });
                     }
                 }
             }
@@ -339,7 +349,7 @@ fn alone_after(success: Duration) -> Duration {
 /// says which nodes there are.
 #[derive(Clone)]
 pub(super) enum Target {
-    Server(Box<ConnectionInfo>),
+    Server(Box<Server>),
     /// The master that the sentinels name. They are asked at every attempt to connect.
     #[cfg(feature = "sentinel")]
     Master(Arc<Sentinels>),
@@ -349,13 +359,11 @@ impl Target {
     /// Makes a connection to the server.
     pub(super) async fn connect(&self, preload: &Preload) -> RedisResult<Link> {
         match self {
-            Self::Server(info) => {
-                Link::open(ConnectionInfo::clone(info), Role::Any, 0, preload).await
-            }
+            Self::Server(server) => Link::open(server, Role::Any, 0, preload).await,
             #[cfg(feature = "sentinel")]
             Self::Master(sentinels) => {
                 let Master { server, epoch } = sentinels.master().await?;
-                Link::open(server, Role::Master, epoch, preload).await
+                Link::open(&server, Role::Master, epoch, preload).await
             }
         }
     }
@@ -371,7 +379,8 @@ impl Target {
             #[cfg(feature = "sentinel")]
             Self::Master(sentinels) => {
                 let inner = &link.inner;
-                sentinels.moved(&inner.server, inner.epoch).await;
+                let server = inner.server.info.addr().to_string();
+                sentinels.moved(&server, inner.epoch).await;
             }
         }
     }
@@ -389,7 +398,11 @@ pub(super) async fn within<T>(
 
 /// A timeout error: no connection was made in this time.
 pub(super) fn no_connection_within(limit: Duration) -> RedisError {
-    let message = format!("no connection within {limit:?}");
+    timed_out(format!("no connection within {limit:?}"))
+}
+
+/// A timeout error with this message.
+pub(super) fn timed_out(message: String) -> RedisError {
     RedisError::from(io::Error::new(io::ErrorKind::TimedOut, message))
 }
 

@@ -21,10 +21,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::select_all;
 use futures_util::stream::FuturesUnordered;
-use redis::{Client, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError, RedisResult, cmd};
+use redis::{Client, ErrorKind, ProtocolVersion, RedisError, RedisResult, cmd};
 use tokio::time::{sleep, timeout};
 
-use super::address::RedisAddress;
+use super::address::{RedisAddress, Server};
 use super::link::{client_as_is, unbounded};
 use super::reconnector::within;
 use crate::jitter;
@@ -56,7 +56,7 @@ pub(super) struct Sentinels {
 
 /// The master that sentinels name.
 pub(super) struct Master {
-    pub(super) server: ConnectionInfo,
+    pub(super) server: Server,
     /// The number of the failover that made it a master.
     pub(super) epoch: u64,
 }
@@ -85,8 +85,8 @@ impl Sentinels {
     /// either: a client that can reach one sentinel has to find the master. The role that the
     /// server itself reports decides in the end.
     pub(super) async fn master(&self) -> RedisResult<Master> {
-        let sentinels = self.address.seeds.iter();
-        let questions = sentinels.map(|sentinel| self.query(sentinel));
+        let sentinels: Vec<_> = self.address.sentinels().collect();
+        let questions = sentinels.iter().map(|sentinel| self.query(sentinel));
         let mut answers: FuturesUnordered<_> = questions.collect();
         let (mut latest, mut unknown, mut failure) = (None::<NamedMaster>, None, None);
         loop {
@@ -121,8 +121,8 @@ impl Sentinels {
     }
 
     /// Asks one sentinel for the master, over a connection of its own.
-    async fn query(&self, sentinel: &ConnectionInfo) -> RedisResult<NamedMaster> {
-        let client = sentinel_client(sentinel)?;
+    async fn query(&self, sentinel: &Server) -> RedisResult<NamedMaster> {
+        let client = sentinel_client(sentinel).await?;
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&unbounded())
             .await?;
@@ -170,14 +170,16 @@ impl Sentinels {
     /// lost when it becomes a replica. Waiting for an error of the old master would therefore be
     /// too late.
     pub(super) async fn moved(&self, from: &str, epoch: u64) {
-        let sentinels = self.address.seeds.iter();
-        let moved = sentinels.map(|sentinel| Box::pin(self.moved_by(sentinel, from, epoch)));
+        let sentinels: Vec<_> = self.address.sentinels().collect();
+        let moved = sentinels
+            .iter()
+            .map(|sentinel| Box::pin(self.moved_by(sentinel, from, epoch)));
         select_all(moved).await;
     }
 
     /// Completes when this sentinel says that the master has moved. Subscribes again when the
     /// sentinel is lost.
-    async fn moved_by(&self, sentinel: &ConnectionInfo, from: &str, epoch: u64) {
+    async fn moved_by(&self, sentinel: &Server, from: &str, epoch: u64) {
         loop {
             if let Ok(true) = self.listen(sentinel, from, epoch).await {
                 return;
@@ -188,8 +190,8 @@ impl Sentinels {
 
     /// Completes with `true` when the sentinel names another master, and otherwise when its
     /// connection ends.
-    async fn listen(&self, sentinel: &ConnectionInfo, from: &str, epoch: u64) -> RedisResult<bool> {
-        let client = sentinel_client(sentinel)?;
+    async fn listen(&self, sentinel: &Server, from: &str, epoch: u64) -> RedisResult<bool> {
+        let client = sentinel_client(sentinel).await?;
         let subscription = async {
             let mut pubsub = client.get_async_pubsub().await?;
             pubsub.subscribe(&CHANNELS).await?;
@@ -234,15 +236,16 @@ impl Sentinels {
 
     /// Whether this host and port are another server than the one at `from`.
     fn is_other(&self, host: &str, port: u16, from: &str) -> bool {
-        self.address.server(host, port).addr().to_string() != from
+        self.address.server(host, port).info.addr().to_string() != from
     }
 }
 
 /// A client for a sentinel: old sentinels do not know RESP3, and sentinels have no databases.
-fn sentinel_client(sentinel: &ConnectionInfo) -> RedisResult<Client> {
-    let settings = sentinel.redis_settings().clone().set_db(0);
+async fn sentinel_client(sentinel: &Server) -> RedisResult<Client> {
+    let (info, _) = sentinel.with_credentials().await?;
+    let settings = info.redis_settings().clone().set_db(0);
     let settings = settings.set_protocol(ProtocolVersion::RESP2);
-    client_as_is(sentinel.clone().set_redis_settings(settings))
+    client_as_is(info.set_redis_settings(settings))
 }
 
 #[cfg(test)]

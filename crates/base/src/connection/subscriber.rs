@@ -283,6 +283,8 @@ async fn listen(node: Arc<Node>, is_of_cluster: bool, channels: Arc<Channels>) {
                 () = subscribe(&link, is_of_cluster, &channels) => {}
                 () = link.closed() => {}
                 () = shared.closed() => {}
+                // Over a shared link, the reconnector does that.
+                never = link.stay_logged_in(), if is_of_cluster => match never {},
             }
             channels.disconnected();
             // A slot may have moved.

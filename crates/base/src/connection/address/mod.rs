@@ -6,14 +6,19 @@
 
 #[cfg(feature = "tls")]
 mod certificates;
+mod credentials;
 mod url;
 
 use std::fmt;
+use std::path::Path;
 
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 
 #[cfg(feature = "tls")]
 use self::certificates::Certificates;
+pub use self::credentials::Credentials;
+use self::credentials::CredentialsProvider;
+pub(super) use self::credentials::Server;
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 use super::errors::invalid_address;
 use crate::error::StoreError;
@@ -62,6 +67,11 @@ pub struct RedisAddress {
     data: RedisConnectionInfo,
     /// Whether connections to the servers that hold the data use TLS.
     is_tls: bool,
+    /// Who is asked for the credentials at the servers that hold the data.
+    credentials: Option<CredentialsProvider>,
+    /// Who is asked for those at the sentinels.
+    #[cfg(feature = "sentinel")]
+    sentinel_credentials: Option<CredentialsProvider>,
     #[cfg(feature = "tls")]
     certificates: Certificates,
 }
@@ -161,6 +171,9 @@ impl RedisAddress {
             topology,
             data: first.redis_settings().clone(),
             is_tls,
+            credentials: None,
+            #[cfg(feature = "sentinel")]
+            sentinel_credentials: None,
             #[cfg(feature = "tls")]
             certificates: Certificates::default(),
             seeds,
@@ -182,6 +195,65 @@ impl RedisAddress {
         self
     }
 
+    /// The closure that is asked for the password at the servers that hold the data before each
+    /// attempt to connect, for passwords that change: tokens of ElastiCache or Azure, secrets of
+    /// Vault. Default: the password never changes.
+    ///
+    /// It may be asked for several connections at once, and up to eight times a second for a server
+    /// that is away: what costs, keep in the closure. It has 1.5 seconds, and its future may be
+    /// dropped. An error is a refused connection: a [`StoreError`] of the kind
+    /// [`Refused`](crate::error::StoreErrorKind::Refused) that repeats its text, until a later
+    /// attempt succeeds. A panic counts as an error.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use tidegate::redis::{Credentials, RedisAddress};
+    ///
+    /// # async fn iam_token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// # fn main() -> Result<(), tidegate::StoreError> {
+    /// let address = RedisAddress::from_url("redis-cluster://limits.example")?
+    ///     .username("gate")
+    ///     .credentials(async || {
+    ///         let until = Instant::now() + Duration::from_secs(15 * 60);
+    ///         iam_token().await.map(|token| Credentials::new(token).until(until))
+    ///     });
+    /// # let _ = address;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn credentials<F, E>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.credentials = Some(CredentialsProvider::of(ask));
+        self
+    }
+
+    /// The file that has the password at the servers that hold the data. It is read before each
+    /// attempt to connect, so another process may replace it, and it may be missing at first; a
+    /// line feed at its end is left out. What is wrong with it is an error as that of a
+    /// [closure](Self::credentials). Default: no file.
+    #[must_use]
+    pub fn password_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.credentials = Some(CredentialsProvider::of_file(path.as_ref()));
+        self
+    }
+
+    /// The closure that is asked for the password at the sentinels, as by
+    /// [`credentials`](Self::credentials). Default: those of the sentinels' URLs.
+    #[cfg(feature = "sentinel")]
+    #[must_use]
+    pub fn sentinel_credentials<F, E>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.sentinel_credentials = Some(CredentialsProvider::of(ask));
+        self
+    }
+
     /// The database. Default: that of the URL, or 0. A cluster has only the database 0; connecting
     /// with another one fails.
     #[must_use]
@@ -199,8 +271,14 @@ impl RedisAddress {
         self
     }
 
-    /// Trusts only this certificate authority, in PEM form, for all connections with TLS. Default:
-    /// the authorities that the system trusts.
+    /// Trusts only these certificate authorities, one or more in PEM form, for all connections with
+    /// TLS. Default: the authorities that the system trusts.
+    ///
+    /// This is the answer to a self-signed certificate, since no setting switches checks off. Give
+    /// the certificate that signed the server's. A certificate that signed itself does if it names
+    /// the host and says that it is no authority; `openssl req -x509` needs
+    /// `-addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:limits.example`, and
+    /// else the error is `CaUsedAsEndEntity`.
     ///
     /// # Errors
     ///
@@ -240,20 +318,29 @@ impl RedisAddress {
 
     /// The connection settings of a server that holds data.
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
-    pub(super) fn server(&self, host: &str, port: u16) -> ConnectionInfo {
+    pub(super) fn server(&self, host: &str, port: u16) -> Server {
         self.data_server(ConnectionAddr::Tcp(host.to_owned(), port))
     }
 
     /// The connection settings of the servers in this address, as for servers that hold data. Not
     /// for sentinels.
-    pub(super) fn servers(&self) -> impl Iterator<Item = ConnectionInfo> {
+    pub(super) fn servers(&self) -> impl Iterator<Item = Server> {
         let servers = self.seeds.iter();
         servers.map(|server| self.data_server(server.addr().clone()))
     }
 
+    /// The connection settings of the sentinels.
+    #[cfg(feature = "sentinel")]
+    pub(super) fn sentinels(&self) -> impl Iterator<Item = Server> {
+        self.seeds.iter().map(|seed| Server {
+            info: seed.clone(),
+            provider: self.sentinel_credentials.clone(),
+        })
+    }
+
     /// The connection settings of the server at `addr`, with the login, the database, TLS and the
     /// certificates of this address.
-    fn data_server(&self, addr: ConnectionAddr) -> ConnectionInfo {
+    fn data_server(&self, addr: ConnectionAddr) -> Server {
         let addr = match addr {
             ConnectionAddr::Tcp(host, port) if self.is_tls => ConnectionAddr::TcpTls {
                 host,
@@ -266,7 +353,10 @@ impl RedisAddress {
         let info = self.seeds[0].clone().set_addr(addr);
         #[cfg(feature = "tls")]
         let info = self.certificates.apply(info);
-        info.set_redis_settings(self.data.clone())
+        Server {
+            info: info.set_redis_settings(self.data.clone()),
+            provider: self.credentials.clone(),
+        }
     }
 
     /// Checks what depends on several settings.

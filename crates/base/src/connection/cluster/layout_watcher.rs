@@ -6,10 +6,11 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::ConnectionLike;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisResult, cmd};
+use redis::{Cmd, ConnectionAddr, RedisResult, cmd};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::layout::{Layout, SlotMap};
+use crate::connection::address::Server;
 use crate::connection::cluster::{Router, RouterState};
 use crate::connection::link::{client, unbounded};
 use crate::connection::reconnector::{ATTEMPT_INTERVAL, within};
@@ -82,13 +83,13 @@ async fn query_nodes(router: &Router, map: Option<&SlotMap>) -> RedisResult<Layo
 }
 
 /// Every server of the known layout, and those of the address.
-fn servers(router: &Router, map: Option<&SlotMap>) -> Vec<ConnectionInfo> {
+fn servers(router: &Router, map: Option<&SlotMap>) -> Vec<Server> {
     let address = &router.address;
     let known = map.iter().flat_map(|map| &map.servers);
     let known = known.map(|server| address.server(&server.host, server.port));
     let mut servers: Vec<_> = known.chain(address.servers()).collect();
     let mut seen = HashSet::new();
-    servers.retain(|server| seen.insert(server.addr().to_string()));
+    servers.retain(|server| seen.insert(server.info.addr().to_string()));
     servers
 }
 
@@ -120,12 +121,13 @@ async fn first_success<T>(
 }
 
 /// Asks a server for the layout over a connection of its own.
-async fn connect_and_ask(server: ConnectionInfo) -> RedisResult<Layout> {
-    let host = match server.addr() {
+async fn connect_and_ask(server: Server) -> RedisResult<Layout> {
+    let (info, _) = server.with_credentials().await?;
+    let host = match info.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
         _ => String::new(),
     };
-    let client = client(server)?;
+    let client = client(info)?;
     let mut connection = client
         .get_multiplexed_async_connection_with_config(&unbounded())
         .await?;

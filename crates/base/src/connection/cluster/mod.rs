@@ -82,19 +82,22 @@ impl Cluster {
         self.router.enqueue(question, driver)
     }
 
-    /// Why a master of some slots is not connected, if one is not. Asks for the layout again where
-    /// slots have no master.
-    pub(super) fn missing(&self) -> Option<RedisError> {
+    /// Why a master of some slots is not connected, if one is not, and the label of it or of the
+    /// cluster. Asks for the layout again where slots have no master.
+    pub(super) fn missing(&self) -> Option<(RedisError, Arc<Label>)> {
+        let of_all = |error| Some((error, Arc::clone(&self.router.label)));
         match &**self.router.state.load() {
-            RouterState::Connecting => Some(io::Error::from(io::ErrorKind::TimedOut).into()),
-            RouterState::Unknown(error) => Some(error.clone()),
+            RouterState::Connecting => of_all(io::Error::from(io::ErrorKind::TimedOut).into()),
+            RouterState::Unknown(error) => of_all(error.clone()),
             RouterState::Known(map) => {
                 let missing = map.masters.iter().filter_map(|(_, node)| node.missing());
-                missing.max_by_key(may_pass).or_else(|| {
-                    let unserved = map.has_unserved().then_some(ErrorKind::Io)?;
-                    self.router.layout_changed.notify_one();
-                    Some((unserved, "some slots have no master").into())
-                })
+                missing
+                    .max_by_key(|(error, _)| may_pass(error))
+                    .or_else(|| {
+                        let unserved = map.has_unserved().then_some(ErrorKind::Io)?;
+                        self.router.layout_changed.notify_one();
+                        of_all((unserved, "some slots have no master").into())
+                    })
             }
         }
     }
@@ -250,8 +253,12 @@ impl Router {
             // The router holds the nodes, so a strong pointer would keep it alive forever.
             router: Arc::downgrade(self),
         };
+        let label = Label {
+            text: format!("{}, node {address},", self.label.text).into(),
+            lag: Arc::clone(&self.label.lag),
+        };
         let endpoint = Endpoint {
-            queue: Arc::new(Queue::new(&self.label)),
+            queue: Arc::new(Queue::new(&Arc::new(label))),
             redirects: Some(redirects),
         };
         let failed = Arc::clone(&self.layout_changed);

@@ -1,6 +1,6 @@
 -- Takes that are charged to counters, for `core`. No two quotas of a rule have the same window.
 --
--- Besides what `counter_states` says, a state has
+-- Besides what `counters` says, a state has
 --   own          the counter of each of the rule's quotas
 --   sets_expiry  whether the key gets a new expiry
 -- and only where it is so
@@ -13,9 +13,15 @@
 --   charge_counter(counter, units)
 --   ends_at(counter): when nothing of it counts any more
 
--- The counters of the rule's quotas: those that stand in the state, and new ones.
-local function own_counters(state)
-  local rule, known, own = state.rule, state.known, { false }
+local function load(key, rule, raw)
+  local state = { rule = rule, serial = 0, stamp = now, since = 0, known = false, own = false,
+    is_changed = false, sets_expiry = false }
+  -- MGET answers nothing for a key of another type, and GET an error.
+  raw = raw or pcall('GET', key)
+  if type(raw) == 'table' then state.error, raw = raw.err, false end
+  if raw then read_counters(state, raw) end
+  if state.own then return state end
+  local known, own = state.known, { false }
   for n = 1, rule.number do
     local quota, counter = rule[n], nil
     -- Earlier versions kept several of one window: the first one was charged last under its own.
@@ -24,17 +30,7 @@ local function own_counters(state)
     end
     own[n] = counter or new_counter(quota)
   end
-  return own
-end
-
-local function load(key, rule, raw)
-  local state = { rule = rule, serial = 0, stamp = now, since = 0, known = false, own = false,
-    is_changed = false, sets_expiry = false }
-  -- MGET answers nothing for a key of another type, and GET an error.
-  raw = raw or pcall('GET', key)
-  if type(raw) == 'table' then state.error, raw = raw.err, false end
-  if raw then read_counters(state, raw) end
-  if not state.own then state.own = own_counters(state) end
+  state.own = own
   return state
 end
 
@@ -65,8 +61,9 @@ end
 
 -- Makes a state ready for its first charge of a call.
 local function prepare(state)
-  local rule, own, known, stamp, since = state.rule, state.own, state.known, state.stamp, state.since
-  local sets_expiry = floor(stamp / rule.slice) ~= floor(now / rule.slice)
+  local rule, own, known = state.rule, state.own, state.known
+  local stamp, since = state.stamp, state.since
+  local sets_expiry = floor(stamp / rule.slice) ~= rule.this_slice
   if stamp > now then
     since, sets_expiry = max(since, stamp + 1), true
     for t = 1, known and #known or 0 do

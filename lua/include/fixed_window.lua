@@ -1,10 +1,10 @@
--- Counters of the fixed window, for `counter_states`. A window begins with the first take that is
+-- Counters of the fixed window, for `counters`. A window begins with the first take that is
 -- charged to it. Besides what all counters have, a counter says:
 --   start, units   when its window began, and the units charged since then
 -- In a state it is big-endian integers of 7 bytes: max, window, needed_until, refundable_since,
 -- start, units.
 
-local own_mark, leased_mark = FIXED_MARK, nil
+local own_mark, leased_mark, own_state, own_counter = FIXED_MARK, nil, FIXED_STATE, FIXED_COUNTER
 
 -- The units that count now.
 local function used_now(counter)
@@ -26,8 +26,8 @@ local function read_counter(raw, from, stamp, rule_quota)
     refundable_since = refundable_since, start = start, units = units }, behind
 end
 
-local function write_counter(counter)
+local function numbers_of(counter)
   local quota = counter.quota
-  return pack(FIXED_COUNTER, quota.max, quota.window, counter.needed_until,
-    counter.refundable_since, counter.start, counter.units)
+  return quota.max, quota.window, counter.needed_until, counter.refundable_since, counter.start,
+    counter.units
 end

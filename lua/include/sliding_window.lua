@@ -1,4 +1,4 @@
--- Counters of the sliding window in sub-windows, for `counter_states`. Besides what all counters
+-- Counters of the sliding window in sub-windows, for `counters`. Besides what all counters
 -- have, a counter says:
 --   base            the running total of all costs before the oldest entry
 --   number, entries the entries, one for each sub-window with something in it, and how many
@@ -10,6 +10,7 @@
 -- and total of each. A quota's `variant` is the length of a sub-window.
 
 local own_mark, leased_mark = WINDOW_MARK, LEASED_WINDOW_MARK
+local own_state, own_counter = WINDOW_STATE, WINDOW_COUNTER
 
 -- How many of the oldest entries are stamped at `latest` or before, or have at least `units_behind`
 -- units behind them; and the running total with the last of these.
@@ -57,8 +58,8 @@ local function read_counter(raw, from, _, rule_quota)
     number = number, stamp = stamp, total = total, left = 0, left_total = base }, behind
 end
 
-local function write_counter(counter)
+local function numbers_of(counter)
   local quota = counter.quota
-  return pack(WINDOW_COUNTER, quota.max, quota.window, counter.needed_until,
-    counter.refundable_since, quota.variant, counter.base, counter.number) .. counter.entries
+  return quota.max, quota.window, counter.needed_until, counter.refundable_since, quota.variant,
+    counter.base, counter.number
 end

@@ -1,4 +1,4 @@
--- What takes do with the buckets of `gcra_buckets`, for `counter_takes`.
+-- What takes do with the buckets of `gcra`, for `counters_take`.
 
 -- A quota in a question.
 local function read_quota(from)
@@ -31,11 +31,13 @@ local function serve(counter, quota)
   counter.paced_since = now
 end
 
--- While the clock was behind, nothing drained.
-local function follow_clock_back(counter)
-  counter.start, counter.units = now, counter.used
-  counter.paced_since = min(counter.paced_since, now)
+-- Microseconds until a cost fits that does not fit now.
+local function wait(counter, limit, cost)
+  return drains_at(counter, counter.units + cost - limit) - now
 end
+
+-- When nothing of it counts any more.
+local function ends_at(counter) return drains_at(counter, counter.units) end
 
 -- Pours units in now.
 local function charge_counter(counter, units)
@@ -50,12 +52,10 @@ local function charge_counter(counter, units)
   counter.units, counter.used = counter.units + units, counter.used + units
 end
 
--- When nothing of it counts any more.
-local function ends_at(counter) return drains_at(counter, counter.units) end
-
--- Microseconds until a cost fits that does not fit now.
-local function wait(counter, limit, cost)
-  return drains_at(counter, counter.units + cost - limit) - now
+-- While the clock was behind, nothing drained.
+local function follow_clock_back(counter)
+  counter.start, counter.units = now, counter.used
+  counter.paced_since = min(counter.paced_since, now)
 end
 
 -- What the reply says of several takes that were charged alike: the units that each counter holds.

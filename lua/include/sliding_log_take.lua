@@ -1,6 +1,6 @@
 -- Takes that are charged to a log, for `core`.
 --
--- Besides what `log_states` says, a state has
+-- Besides what `sliding_log` says, a state has
 --   rule
 --   own           of each quota: used, the units in its window; window; oldest and base:
 --                 the stamp of the oldest entry in it, and the total before
@@ -52,6 +52,43 @@ local function load(key, rule)
   return state
 end
 
+-- How many of the first `high` members are needless: stamped at `left` or before, or with at least
+-- `most` units behind them; the member that says what was given back is one of them. It also returns
+-- the stamp of the next entry, if it looked at that. It is a binary search by rank.
+local function count_needless(state, high, most, left)
+  local low, next_stamp = refunded_of(state) and 1 or 0, nil
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local of, _, with = entry_of(call('ZRANGE', state.key, middle, middle)[1])
+    if not of then of, with = now, state.total end
+    if of <= left or units_behind(state, with) >= most then
+      low = middle + 1
+    else
+      high, next_stamp = middle, of
+    end
+  end
+  return low, next_stamp
+end
+
+-- Microseconds until a cost fits that does not fit now.
+local function wait(counter, limit, cost)
+  local state, leaves, _ = counter.state, counter.oldest, nil
+  -- Every entry holds at least one unit, unless something was given back: if one unit has to leave,
+  -- the oldest entry suffices.
+  if counter.used + cost - limit > 1 or refunded_of(state) then
+    -- What this call has charged is not in the set yet.
+    local high = state.newest and call('ZCARD', state.key) or 0
+    if state.merges then high = high - 1 end
+    _, leaves = count_needless(state, high, limit - cost + 1, -1)
+    leaves = leaves or now
+    if state.went_back then leaves = min(leaves, now) end
+  end
+  return leaves + counter.window - now
+end
+
+-- When nothing of it counts any more.
+local function ends_at(counter) return counter.state.last_charge + counter.window end
+
 -- Makes a state ready for its first charge of a call.
 local function prepare(state)
   local newest, stamp, own = state.newest, state.stamp, state.own
@@ -91,43 +128,6 @@ local function charge(state, units)
   state.total, state.serial = (state.total + units) % MODULUS, (state.serial + units) % MODULUS
   state.last_charge = now
 end
-
--- How many of the first `high` members are needless: stamped at `left` or before, or with at least
--- `most` units behind them; the member that says what was given back is one of them. It also returns
--- the stamp of the next entry, if it looked at that. It is a binary search by rank.
-local function count_needless(state, high, most, left)
-  local low, next_stamp = refunded_of(state) and 1 or 0, nil
-  while low < high do
-    local middle = floor((low + high) / 2)
-    local of, _, with = entry_of(call('ZRANGE', state.key, middle, middle)[1])
-    if not of then of, with = now, state.total end
-    if of <= left or units_behind(state, with) >= most then
-      low = middle + 1
-    else
-      high, next_stamp = middle, of
-    end
-  end
-  return low, next_stamp
-end
-
--- Microseconds until a cost fits that does not fit now.
-local function wait(counter, limit, cost)
-  local state, leaves, _ = counter.state, counter.oldest, nil
-  -- Every entry holds at least one unit, unless something was given back: if one unit has to leave,
-  -- the oldest entry suffices.
-  if counter.used + cost - limit > 1 or refunded_of(state) then
-    -- What this call has charged is not in the set yet.
-    local high = state.newest and call('ZCARD', state.key) or 0
-    if state.merges then high = high - 1 end
-    _, leaves = count_needless(state, high, limit - cost + 1, -1)
-    leaves = leaves or now
-    if state.went_back then leaves = min(leaves, now) end
-  end
-  return leaves + counter.window - now
-end
-
--- When nothing of it counts any more.
-local function ends_at(counter) return counter.state.last_charge + counter.window end
 
 -- Notes what windows longer than this one still need.
 local function note_more(state, window)
@@ -218,7 +218,7 @@ local function write(state, key)
   end
   local window = longest.window
   local sets_expiry = not newest or window ~= state.horizon or went_back
-    or floor(state.stamp / rule.slice) ~= floor(now / rule.slice)
+    or floor(state.stamp / rule.slice) ~= rule.this_slice
   note_more(state, window)
   local edge, merged = trim(state, window, longest.max)
   local entry = entry_text(state, now, window, largest)

@@ -1,4 +1,4 @@
--- What takes do with the counters of `fixed_windows`, for `counter_takes`.
+-- What takes do with the counters of `fixed_window`, for `counters_take`.
 
 local held_units
 
@@ -14,17 +14,17 @@ end
 
 local function serve() end
 
-local function follow_clock_back(counter) counter.start = min(counter.start, now) end
-
-local function charge_counter(counter, units)
-  if counter.used == 0 then counter.start, counter.units = now, 0 end
-  counter.units, counter.used = counter.units + units, counter.used + units
-end
+-- Microseconds until a cost fits that does not fit now.
+local function wait(counter) return counter.start + counter.quota.window - now end
 
 -- When nothing of it counts any more.
 local function ends_at(counter)
   return counter.units > 0 and counter.start + counter.quota.window or 0
 end
 
--- Microseconds until a cost fits that does not fit now.
-local function wait(counter) return counter.start + counter.quota.window - now end
+local function charge_counter(counter, units)
+  if counter.used == 0 then counter.start, counter.units = now, 0 end
+  counter.units, counter.used = counter.units + units, counter.used + units
+end
+
+local function follow_clock_back(counter) counter.start = min(counter.start, now) end

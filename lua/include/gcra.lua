@@ -1,4 +1,4 @@
--- Counters of the generic cell rate algorithm, for `counter_states`. A counter is a bucket of
+-- Counters of the generic cell rate algorithm, for `counters`. A counter is a bucket of
 -- `burst` units, and drains by `pace_units` in every `pace_micros`. Besides what all counters have
 -- it says:
 --   start, units   when its busy time began, and the units poured in since then
@@ -8,9 +8,9 @@
 -- In a state it is big-endian integers of 7 bytes: max, window, burst, needed_until,
 -- refundable_since, start, units.
 --
--- Uses   what `bucket` gives
+-- Uses   what `pace` gives
 
-local own_mark, leased_mark = GCRA_MARK, nil
+local own_mark, leased_mark, own_state, own_counter = GCRA_MARK, nil, GCRA_STATE, GCRA_COUNTER
 
 -- A quota that a counter in a state was charged under, and that is not the rule's.
 local function earlier_quota(max, window, burst)
@@ -53,11 +53,11 @@ local function read_counter(raw, from, stamp, rule_quota)
     paced_since = paced_for > 0 and math.max(stamp + 1 - paced_for, 0) or 0 }, behind
 end
 
-local function write_counter(counter, stamp)
+local function numbers_of(counter, stamp)
   local quota, needed_until = counter.quota, counter.needed_until
   if counter.paced_since > 0 then
     needed_until = stamp + quota.life + math.min(1 + stamp - counter.paced_since, TEN_YEARS)
   end
-  return pack(GCRA_COUNTER, quota.max, quota.window, quota.burst, needed_until,
-    counter.refundable_since, counter.start, counter.units)
+  return quota.max, quota.window, quota.burst, needed_until, counter.refundable_since,
+    counter.start, counter.units
 end

@@ -1,4 +1,4 @@
--- What takes do with the counters of `sliding_windows`, for `counter_takes`.
+-- What takes do with the counters of `sliding_window`, for `counters_take`.
 
 local held_units
 
@@ -19,12 +19,18 @@ local function serve(counter, quota)
   if counter.quota.variant ~= quota.variant then counter.refundable_since = 0 end
 end
 
-local function follow_clock_back(counter)
-  if counter.stamp <= now then return end
-  local before = count_oldest(counter, now - 1, MODULUS)
-  local earlier = sub(counter.entries, 1, before * WINDOW_ENTRY_SIZE)
-  counter.entries = earlier .. pack(WINDOW_ENTRY, now, counter.total)
-  counter.number, counter.stamp = before + 1, now
+-- Microseconds until a cost fits that does not fit now.
+local function wait(counter, limit, cost)
+  local before, leaves = count_oldest(counter, -1, limit - cost + 1), counter.stamp
+  if before < counter.number then
+    leaves = unpack(WINDOW_ENTRY, counter.entries, before * WINDOW_ENTRY_SIZE + 1)
+  end
+  return leaves + counter.quota.window - now
+end
+
+-- When nothing of it counts any more.
+local function ends_at(counter)
+  return counter.total ~= counter.base and counter.stamp + counter.quota.window or 0
 end
 
 local function charge_counter(counter, units)
@@ -43,16 +49,10 @@ local function charge_counter(counter, units)
   counter.used = counter.used + units
 end
 
--- When nothing of it counts any more.
-local function ends_at(counter)
-  return counter.total ~= counter.base and counter.stamp + counter.quota.window or 0
-end
-
--- Microseconds until a cost fits that does not fit now.
-local function wait(counter, limit, cost)
-  local before, leaves = count_oldest(counter, -1, limit - cost + 1), counter.stamp
-  if before < counter.number then
-    leaves = unpack(WINDOW_ENTRY, counter.entries, before * WINDOW_ENTRY_SIZE + 1)
-  end
-  return leaves + counter.quota.window - now
+local function follow_clock_back(counter)
+  if counter.stamp <= now then return end
+  local before = count_oldest(counter, now - 1, MODULUS)
+  local earlier = sub(counter.entries, 1, before * WINDOW_ENTRY_SIZE)
+  counter.entries = earlier .. pack(WINDOW_ENTRY, now, counter.total)
+  counter.number, counter.stamp = before + 1, now
 end

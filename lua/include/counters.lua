@@ -22,8 +22,11 @@
 -- and what its algorithm adds. The algorithm gives
 --   own_mark, leased_mark
 --                     what a state begins with; the second, of earlier versions, may be nil
+--   own_state, own_counter
+--                     the formats of a state with its first counter, and of another counter
 --   read_counter(raw, at, stamp, quota) -> counter, at     nil if it is damaged
---   write_counter(counter, stamp) -> text     `stamp` is the instant of the last charge
+--   numbers_of(counter, stamp) -> what the format says of it, but for `entries`, a text that
+--                     stands behind it; `stamp` is the instant of the last charge
 --   used_now(counter, latest): units that count now; `latest` is now, or the last charge if that
 --                     is later
 
@@ -58,7 +61,12 @@ end
 
 -- What stands under a key.
 local function state_text(state, counters)
-  local text = pack(HEADER, own_mark, state.serial, state.stamp)
-  for t = 1, #counters do text = text .. write_counter(counters[t], state.stamp) end
+  local stamp, first = state.stamp, counters[1]
+  local text = pack(own_state, own_mark, state.serial, stamp, numbers_of(first, stamp))
+  if first.entries then text = text .. first.entries end
+  for t = 2, #counters do
+    local counter = counters[t]
+    text = text .. pack(own_counter, numbers_of(counter, stamp)) .. (counter.entries or '')
+  end
   return text
 end

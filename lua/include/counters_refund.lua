@@ -1,7 +1,7 @@
 -- Gives back what was charged to the counters of a key: see `refund_begin`, which says what it uses
 -- and gives.
 --
--- Uses   what `counter_states` gives
+-- Uses   what `counters` gives
 --        refund_counter(counter) -> units given back
 --        ranges: nil, or the functions that keep what was given back apart:
 --          read(state, apart); before(state), before each refund; after(state, units), after each
