@@ -34,7 +34,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::from_env()?;
     // To Redis, two stores are two processes.
     let apps = [app(&server.url).await?, app(&server.url).await?];
-    for (at, user) in ["anna", "anna", "anna", "ben", "ben", "anna"].iter().enumerate() {
+    for (at, user) in ["anna", "anna", "anna", "ben", "ben", "anna"]
+        .iter()
+        .enumerate()
+    {
         let request = support::get(&format!("/answer?{user}")).header("x-user", *user);
         show(&apps[at % 2], request).await;
     }
@@ -71,5 +74,8 @@ async fn answer(decision: Option<Decision>, charges: Charges) -> impl IntoRespon
 
 async fn mail(crossing: Crossing) {
     let (key, percent) = (crossing.key.as_str(), crossing.share * 100.0);
-    println!("mail to {key}: {percent} % of {} dollars", crossing.max / DOLLAR);
+    println!(
+        "mail to {key}: {percent} % of {} dollars",
+        crossing.max / DOLLAR
+    );
 }
