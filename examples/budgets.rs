@@ -57,7 +57,7 @@ async fn app(url: &str) -> Result<Router, Box<dyn Error>> {
     };
     let limits = Limits::new([rule])
         .key(Header::new("x-user"))
-        .plan_value(of_customer)
+        .plan_value("answer", of_customer)
         .on_crossing([0.8, 1.0], mail)
         .store(RedisStore::connect(url).await?);
     Ok(Router::new().route("/answer", get(answer).layer(limits.layer("answer"))))

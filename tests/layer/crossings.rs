@@ -158,8 +158,8 @@ async fn of_subjects_in_shadow_and_after_a_panic() {
     let keys = [("user", Key::from("alice")), ("all", Key::default())];
     limits.check("joint", keys).await.expect("it never denies");
     eventually("crossings", async || texts(&told).len() == 4).await;
-    let (told, mut subjects) = (told.lock().expect("no panic"), BTreeSet::new());
-    for crossing in told.iter() {
+    let (told, mut subjects) = (told.lock().expect("no panic").clone(), BTreeSet::new());
+    for crossing in &told {
         assert!(crossing.is_shadow);
         subjects.insert(crossing.subject.clone().expect("one of two"));
     }
