@@ -15,13 +15,66 @@
 -- poured in since then. All fields: include/counters.lua and include/gcra.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local floor, ceil, concat, format = math.floor, math.ceil, table.concat, string.format
+local floor, ceil, format = math.floor, math.ceil, string.format
 
 local clock = not ARGV[3] and call('TIME')
 local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
-local question, keys, replies, is_left = ARGV[1], KEYS, { pack('>I8I8', now, ARGV[2]) }, false
+local question, keys = ARGV[1], KEYS
+
+-- A lone take in its usual case: what the page below does, for one take of one key whose rule is as
+-- it was. All else is left for that page.
+if #question == GCRA_LONE_SIZE and not keys[2] then
+  local kind, slice, max, window, burst, life, pace_units, pace_micros, cost, takes, deadline =
+    unpack(GCRA_LONE, question)
+  local key, mark, serial, last_charge, max_then, window_then, burst_then, needed_until = keys[1], nil
+  local refundable_since, start, units = now, now, 0
+  local raw = kind ~= USUAL and '' or pcall('GET', key)
+  if raw and #raw == GCRA_STATE_SIZE then
+    mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
+      start, units = unpack(GCRA_STATE, raw)
+  elseif not raw then
+    mark, serial, last_charge, max_then, window_then, burst_then, needed_until =
+      GCRA_MARK, 0, now, max, window, burst, now + life
+  end
+  local is_usual = mark == GCRA_MARK and takes == 1 and now <= deadline
+    and cost > 0 and cost <= burst and max > 0 and (burst + pace_units) * pace_micros < EXACT
+    and max_then == max and window_then == window and burst_then == burst
+    and needed_until == last_charge + life and last_charge <= now and refundable_since <= now
+    and start <= last_charge and units <= burst + pace_units
+  if is_usual then
+    local used = units - floor((now - start) * pace_units / pace_micros)
+    if used <= 0 then
+      if last_charge ~= now then serial = 0 end
+      refundable_since, start, units, used = now, now, 0, 0
+    end
+    if used + cost > burst then
+      local wait = start + ceil((units + cost - burst) * pace_micros / pace_units) - now
+      local reset = used > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
+      return pack(LONE_REPLY, now, ARGV[2], DENIED, 1, wait, math.max(burst - used, 0), reset)
+    end
+    local paces = floor((now - start) / pace_micros)
+    start, units = start + paces * pace_micros, units - paces * pace_units + cost
+    serial = (serial + cost) % MODULUS
+    local state = pack(GCRA_STATE, GCRA_MARK, serial, now, max, window, burst, now + life,
+      refundable_since, start, units)
+    local written
+    if raw and floor(last_charge / slice) == floor(now / slice) then
+      written = pcall('SET', key, state, 'KEEPTTL')
+    else
+      local expiry = format('%.0f', (unpack('>I7', question, EXPIRY_AT)))
+      written = pcall('SET', key, state, 'PX', expiry, raw and 'XX' or 'NX')
+    end
+    if written and written.ok then
+      local reset = start + ceil(units * pace_micros / pace_units) - now
+      return pack(LONE_REPLY, now, ARGV[2], ALLOWED, 1, serial, burst - used - cost, reset)
+    end
+  end
+end
+
+local concat, replies, is_left = table.concat, { pack('>I8I8', now, ARGV[2]) }, false
 local kind, at = unpack('>BI2', question)
 local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) }
+-- include: holds
 local rule_at, quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros, _
 local is_exact, expiry_text, this_slice
 

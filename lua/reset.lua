@@ -2,8 +2,10 @@
 --
 -- KEYS[1]  the count: a string, or a sorted set
 -- KEYS[2]  what was given back of it
--- KEYS[3]  its hold, which only rules for outgoing calls obey: see hold.lua
--- ARGV[1]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- KEYS[3]  its hold, which only rules obey whose keys may be held: see hold.lua and lockout.lua
+-- ARGV[1]  for how many microseconds the failure of a take that was admitted before could count,
+--          which then counts nothing; 0 if no failures count
+-- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: 1 if a count or a hold was found, 0 for nothing, the mark of an earlier reset, and any
 -- other value
@@ -23,7 +25,7 @@ local call = redis.call
 local EXPIRY = 2000
 -- The bytes that counts begin with are MIN_MARK and those above: no text begins with them.
 
-local clock = ARGV[1] and { 0, ARGV[1] } or call('TIME')
+local clock = ARGV[2] and { 0, ARGV[2] } or call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 local text, member = redis.pcall('GET', KEYS[1]), nil
@@ -31,7 +33,10 @@ if type(text) == 'table' then
   text, member = nil, redis.pcall('ZRANGE', KEYS[1], '-1', '-1')[1]
 end
 local held = redis.pcall('GET', KEYS[3])
-local was_held = type(held) == 'string' and (tonumber(held) or 0) > now
+held = type(held) == 'string' and held or ''
+local ends = string.match(held, '^%d+ (%d+) ')
+local was_held = (tonumber(string.match(held, '^%d+')) or 0) > now
+  or ends and ends + 0 > now and string.sub(held, -2) ~= ' 0'
 
 -- A value that no algorithm wrote leaves no mark: it has no receipts, and may be of another type.
 local first_byte = string.byte(text or member or '') or 0
@@ -40,6 +45,11 @@ local mark = struct.pack('>BI7', RESET_MARK, now + 1)
 -- A user who may set no expiry is refused before anything has changed.
 if is_written and member then call('PEXPIRE', KEYS[1], EXPIRY) end
 call('DEL', KEYS[1], KEYS[2], KEYS[3])
+local within = ARGV[1] + 0
+if within > 0 then
+  call('SET', KEYS[3], string.format('0 %.0f %.0f 0', now + within, now + 1), 'PX',
+    string.format('%.0f', math.ceil(within / 1000) + EXPIRY))
+end
 if is_written and member then
   call('ZADD', KEYS[1], string.format('%.0f', now), mark)
   call('PEXPIRE', KEYS[1], EXPIRY)

@@ -24,6 +24,8 @@ local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
 local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or ARGV[3]
 local question, replies, is_left = ARGV[1], { pack('>I8I8', now, ARGV[2]) }, false
 local kind, at = unpack('>BI2', question)
+local values = false
+-- include: holds
 local rule_at, quotas, expiry, slice, behind, this_slice, expiry_text, _
 -- The longest window, the largest max, and the max of the longest window.
 local longest, largest, longest_max
@@ -139,7 +141,6 @@ end
 if kind == USUAL and not is_left then return concat(replies) end
 
 local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
-local values = kind == HOLDS and call('MGET', _G.unpack(KEYS))
 
 -- All of the core stands in one function: what its inner ones use of the script costs less so.
 local function core()

@@ -22,6 +22,7 @@ local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
 local question, keys, replies, is_left = ARGV[1], KEYS, { pack('>I8I8', now, ARGV[2]) }, false
 local kind, at = unpack('>BI2', question)
 local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) }
+-- include: holds
 local rule_at, quotas, expiry, slice, max, window, sub_windows, length
 local this_slice, expiry_text, _
 

@@ -55,6 +55,8 @@ pub struct Decision {
     pub(crate) is_late: bool,
     /// Whether the take was asked at less than its request costs.
     pub(crate) is_reduced: bool,
+    /// Whether failures are known that a success of this take would end.
+    pub(crate) has_failures: bool,
 }
 
 /// A verdict without its words for a busy rule, which would make a decision larger.
@@ -72,6 +74,7 @@ enum Why {
     /// By permits alone.
     Busy,
     Hold,
+    LockedOut,
 }
 
 /// What a store found.
@@ -94,6 +97,12 @@ pub enum Verdict {
     /// The key is [held](crate::Limits::hold), for longer than its quotas deny the take.
     OnHold {
         /// How long until the hold ends.
+        retry_after: Duration,
+    },
+    /// The key is [locked out](crate::rule::Lockout) after failures, for longer than its quotas deny
+    /// the take.
+    LockedOut {
+        /// How long until that ends.
         retry_after: Duration,
     },
     /// It costs more than a quota's max, or none may run at a time: no wait helps.
@@ -213,8 +222,13 @@ impl QuotaState {
 
     /// This state behind a take of this cost, which was decided so.
     fn after(mut self, verdict: Verdict, cost: u64) -> Self {
+        if let Verdict::LockedOut { retry_after } = verdict {
+            // There is nothing until the end, and no quota denies it.
+            self.remaining = 0;
+            self.reset_after = self.reset_after.max(micros(retry_after));
+        }
         let denies = match verdict {
-            Verdict::Allowed => false,
+            Verdict::Allowed | Verdict::LockedOut { .. } => false,
             // A count with room for what another one denies has nothing to wait for.
             Verdict::Denied { retry_after } if cost == 0 => !retry_after.is_zero(),
             Verdict::OnHold { .. } => cost > 0,
@@ -336,6 +350,7 @@ impl Decision {
             Verdict::Denied { retry_after } => (Found::Denied, Why::Quotas, retry_after),
             Verdict::Busy { retry_after } => (Found::Denied, Why::Busy, retry_after),
             Verdict::OnHold { retry_after } => (Found::Denied, Why::Hold, retry_after),
+            Verdict::LockedOut { retry_after } => (Found::Denied, Why::LockedOut, retry_after),
             Verdict::Never => (Found::Never, Why::Quotas, Duration::ZERO),
         };
         Self {
@@ -348,6 +363,7 @@ impl Decision {
             source,
             is_late: false,
             is_reduced: false,
+            has_failures: false,
         }
     }
 
@@ -476,6 +492,12 @@ impl Decision {
         matches!(self.why, Why::Hold)
     }
 
+    /// Whether the key is [locked out](crate::rule::Lockout) after failures.
+    #[must_use]
+    pub const fn is_locked_out(&self) -> bool {
+        matches!(self.why, Why::LockedOut)
+    }
+
     const fn rare(&self) -> Option<&Arc<RareStates>> {
         match &self.states {
             States::Rare(rare) => Some(rare),
@@ -513,6 +535,7 @@ impl Decision {
                 Why::Quotas => Verdict::Denied { retry_after },
                 Why::Busy => Verdict::Busy { retry_after },
                 Why::Hold => Verdict::OnHold { retry_after },
+                Why::LockedOut => Verdict::LockedOut { retry_after },
             },
             Found::Never => Verdict::Never,
         }
@@ -550,17 +573,28 @@ impl Decision {
         aged
     }
 
-    /// This decision about a take of this cost whose key is held for so long, if that is longer.
-    pub(crate) fn held_for(mut self, time: Duration, cost: u64) -> Self {
+    /// This decision about a take of this cost whose key is held for so long, which says this, if
+    /// that is longer.
+    pub(crate) fn held_for(mut self, time: Duration, says: Verdict, cost: u64) -> Self {
         let is_longer = self
             .retry_after()
             .is_none_or(|retry_after| retry_after < time);
         if is_longer && !matches!(self.found, Found::Never) {
+            let is_locked_out = matches!(says, Verdict::LockedOut { .. });
+            let why = if is_locked_out {
+                Why::LockedOut
+            } else {
+                Why::Hold
+            };
             // A store says about a take at a cost of 0 only that its key is held.
             if cost == 0 {
                 self = self.looked();
             }
-            (self.found, self.why, self.retry_after) = (Found::Denied, Why::Hold, micros(time));
+            if is_locked_out {
+                let states = self.states_mut().iter_mut();
+                states.for_each(|state| *state = state.after(says, cost));
+            }
+            (self.found, self.why, self.retry_after) = (Found::Denied, why, micros(time));
             return self.with_receipt(None);
         }
         self

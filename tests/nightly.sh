@@ -135,7 +135,6 @@ builds() {
   once "benches" cargo bench -p tidegate-benches --no-run
   once "bench beside peers" cargo check --ignore-rust-version --manifest-path benches/peers/Cargo.toml
   once "bench of versions" cargo check --manifest-path benches/versions/Cargo.toml
-  once "the guide's diffs build" bash tests/guide.sh --compile
   if cargo +nightly --version >/dev/null 2>&1; then
     once "public API" bash tests/public_api.sh
   else

@@ -107,7 +107,7 @@ local function answers(state, cost, takes, fitting)
   local text = ''
   if fitting > 0 then
     spend(state, cost * fitting)
-    text = answer(state, ALLOWED, fitting, cost > 0 and state.serial or 0)
+    text = answer(state, state.allowed or ALLOWED, fitting, cost > 0 and state.serial or 0)
     if held_units and fitting > 1 and cost > 0 then text = text .. held_units(state) end
   end
   if fitting == takes then return text end
@@ -134,13 +134,13 @@ local function owe(state, units)
     units = max(min(units, most - state.own[n].used), 0)
   end
   spend(state, units)
-  -- Of counters, those may last longer than a full one does.
+  -- A bucket above its burst drains for longer than a full one: its key gets a longer expiry.
   state.sets_expiry = true
   return answer(state, ALLOWED, 1, units)
 end
 
 -- Answers the takes of a row, whose counts are those from place `first` to `last`: they are charged
--- to all of them, or to none.
+-- to all of them, or to none, unless the server refuses to write one of the keys in the end.
 local function answer_row(first, last, takes, is_late, owes)
   local fitting, refused = takes, is_late and LATE
   for place = first, is_late and 0 or last do
@@ -165,7 +165,7 @@ local function answer_row(first, last, takes, is_late, owes)
 end
 
 -- The next record, and the next row behind the first one of its key.
-local places = kind == HOLDS and #KEYS / 2 or #KEYS
+local places = #KEYS
 local _, at = unpack('>BI2', question)
 local first, further, records, has_failed = 1, at + places * RECORD_SIZE, at, false
 while first <= places do
@@ -179,10 +179,15 @@ while first <= places do
     if place > first then from, _, cost, _, _, behind = unpack(RECORD, question, behind) end
     local state = state_of(KEYS[place], rules[from] or read_rule(from), values and values[place])
     counts[place], costs[place], error_text = state, cost, error_text or state.error
-    if kind == HOLDS then
-      -- As many other keys stand behind these, and say until when these are held.
-      local held = (tonumber(values[places + place] or nil) or 0) - now
+    local known = holds and holds[place]
+    if known then
+      local held = (tonumber(string.match(known, '^%d+')) or 0) - now
+      local ends = tonumber(string.match(known, '^%d+ (%d+) '))
       if held > 0 and held < TEN_YEARS then state.held = held end
+      -- A success would end failures, or steps: see lockout.lua.
+      if ends and ends > now and string.sub(known, -2) ~= ' 0' then
+        state.allowed = ALLOWED_AFTER_FAILURES
+      end
     end
   end
   for row = 1, rows do

@@ -48,9 +48,11 @@ local function read_counter(raw, from, stamp, rule_quota)
     quota = earlier_quota(max, window, burst)
   end
   local paced_for = math.max(needed_until - stamp - quota.life, 0)
-  return { quota = quota, used = 0, needed_until = needed_until - paced_for,
+  -- Where it says since when it is paced, it does not say when it was charged: 0 is never.
+  if paced_for > 0 then needed_until = 0 end
+  return { quota = quota, used = 0, needed_until = needed_until,
     refundable_since = refundable_since, start = start, units = units,
-    paced_since = paced_for > 0 and math.max(stamp + 1 - paced_for, 0) or 0 }, behind
+    paced_since = paced_for > 0 and math.max(stamp + 1 - paced_for, 1) or 0 }, behind
 end
 
 local function numbers_of(counter, stamp)

@@ -21,8 +21,8 @@ local function new_counter(quota)
     paced_since = 0 }
 end
 
--- Under another max it is as full, and of the unit that drains as much has drained, rounded down to
--- a microsecond of the new pace.
+-- A charge under another max makes the bucket drain at that one. It is as full, and of the unit that
+-- drains as much has drained, rounded down to a microsecond of the new pace.
 local function serve(counter, quota)
   local before, passed = counter.quota, max(now - counter.start, 0)
   if before.max == quota.max then return end

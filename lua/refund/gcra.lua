@@ -22,8 +22,13 @@ local function touched(counter, instant)
   return rest and gone + 1 or gone
 end
 
--- First in, first out: the units of the take that have not begun to drain. If the pace was the
--- same, those are no fewer than what is left if all that drained since then was the take's.
+-- The units of the take that have not begun to drain, first in, first out:
+--
+--   units    ... | earlier takes | this take | later takes
+--            drains from here on               charged_later
+--
+-- Where the bucket drained at one pace since the take, no more of the take has drained than all
+-- that has drained since then.
 local function refund_counter(counter)
   local whole = counter.units - touched(counter, counter.start)
   local left = whole - charged_later

@@ -1,9 +1,9 @@
 -- Gives back what takes were charged by the sliding log.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a sorted set: see
--- include/sliding_log.lua. Units of the newest entry were never charged afterwards. For those of
--- others no total is changed: see include/refunded_ranges.lua. Entries that hold nothing any more
--- are removed, unless it is the only one.
+-- include/sliding_log.lua. Units of the newest entry are taken out of its total, as if they
+-- had never been charged. Of others no total is changed: see include/refunded_ranges.lua. Entries
+-- that hold nothing any more are removed, unless it is the only one.
 
 -- include: refund_begin
 -- include: refunded_ranges

@@ -30,6 +30,7 @@ mod counters;
 mod entries;
 mod fixed_window;
 mod gcra;
+pub(crate) mod lockout;
 mod pace;
 pub(crate) mod period;
 mod quota_use;

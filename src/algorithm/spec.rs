@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::calendar::Calendar;
+use super::lockout::LockoutSpec;
 use super::share::Share;
 use super::{Algorithm, AlgorithmConfig};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
@@ -13,8 +14,7 @@ use crate::quota::Quota;
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) kind: Kind,
-    /// Whether its keys may be held.
-    pub(crate) may_be_held: bool,
+    pub(crate) holding: Holding,
     /// The units for which a share of it has room.
     usual_cost: u64,
     /// As a question to Redis contains it.
@@ -22,6 +22,16 @@ pub(crate) struct Spec {
     question: OnceLock<Box<[u8]>>,
     /// A fallback's share of it, for the share that was asked for first.
     shared: OnceLock<(Share, Arc<Self>)>,
+}
+
+/// Says what may hold its keys.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Holding {
+    #[default]
+    Nothing,
+    /// What a partner answers.
+    Partner,
+    Failures(Arc<LockoutSpec>),
 }
 
 /// Says whether it counts units in windows, units in a period of the calendar, or permits.
@@ -54,10 +64,10 @@ pub(crate) struct Permits {
 }
 
 impl Spec {
-    pub(crate) fn new(kind: Kind, may_be_held: bool, usual_cost: u64) -> Self {
+    pub(crate) fn new(kind: Kind, holding: Holding, usual_cost: u64) -> Self {
         Self {
             kind,
-            may_be_held,
+            holding,
             usual_cost: usual_cost.max(1),
             #[cfg(feature = "redis")]
             question: OnceLock::new(),
@@ -92,6 +102,27 @@ impl Spec {
     #[inline]
     pub(crate) const fn is_permits(&self) -> bool {
         self.permits().is_some()
+    }
+
+    #[inline]
+    pub(crate) const fn may_be_held(&self) -> bool {
+        !matches!(self.holding, Holding::Nothing)
+    }
+
+    /// After how many failures its keys are held; `None` if failures do not count.
+    pub(crate) fn lockout(&self) -> Option<&LockoutSpec> {
+        match &self.holding {
+            Holding::Failures(spec) => Some(spec),
+            Holding::Nothing | Holding::Partner => None,
+        }
+    }
+
+    /// What is said of a key that is held for so long.
+    pub(crate) const fn held_verdict(&self, retry_after: Duration) -> Verdict {
+        match self.holding {
+            Holding::Failures(_) => Verdict::LockedOut { retry_after },
+            Holding::Nothing | Holding::Partner => Verdict::OnHold { retry_after },
+        }
     }
 
     /// The longest time for which a charge counts, in microseconds.
@@ -135,7 +166,7 @@ impl Spec {
             Kind::Calendar(calendar) => Kind::Windows(calendar.of_share(share)),
             Kind::Permits(permits) => Kind::Permits(permits.of_share(share)),
         };
-        Self::new(kind, self.may_be_held, self.usual_cost)
+        Self::new(kind, self.holding.clone(), self.usual_cost)
     }
 }
 

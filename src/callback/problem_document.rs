@@ -23,6 +23,12 @@ use crate::trace;
 
 /// What a [busy](Decision::is_busy) rule is called, and where that is explained.
 const BUSY: &str = "As many requests as may run at a time are in progress";
+/// What a [locked-out](Decision::is_locked_out) key is told. No quota is violated.
+const LOCKED_OUT: &str = "Request not satisfied due to detection of abnormal request pattern";
+const LOCKED_OUT_DOCUMENT: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types\
+    #abnormal-usage-detected\",\
+    \"title\":\"Request not satisfied due to detection of abnormal request pattern\",\
+    \"status\":429,\"violated-policies\":[]}";
 /// This is said about a request that would be denied at any time.
 const NEVER: &str = "The request costs more than a quota ever admits, so it is denied at any time";
 const BUSY_TYPE: &str =
@@ -38,10 +44,10 @@ pub(crate) fn quota_exceeded(
         None => quota_exceeded_document(rule, decision),
         Some(content_type) => {
             let is_busy = is_told_busy(rule, decision);
-            let mut message = if is_busy {
-                BUSY.to_ascii_lowercase().into_bytes()
-            } else {
-                b"quota exceeded".to_vec()
+            let mut message = match () {
+                () if is_busy => BUSY.to_ascii_lowercase().into_bytes(),
+                () if decision.is_locked_out() => LOCKED_OUT.to_ascii_lowercase().into_bytes(),
+                () => b"quota exceeded".to_vec(),
             };
             for (at, policy) in shown_policies(rule, decision).enumerate() {
                 message.extend_from_slice(if at == 0 { b": " } else { b", " });
@@ -79,6 +85,7 @@ fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     let body = match rule.policies() {
         _ if is_told_busy(rule, decision) => write_busy(rule, decision),
+        _ if decision.is_locked_out() => LOCKED_OUT_DOCUMENT.into(),
         // A denial without exceeded quotas is that of a custom store.
         [_] if decision.verdict() != Verdict::Never
             && decision.denied_by(rule.policies()).next().is_some() =>
@@ -212,6 +219,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// | was denied | 429, with the names of the quotas that are used up | 8, `RESOURCE_EXHAUSTED` |
 /// | can [never](crate::decision::Verdict::Never) fit | 429, with `"never": true`, a `detail` that says so, and no `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
 /// | found no [permit](crate::Rule::with_max_concurrent) | 429, [busy](#busy) | the same |
+/// | is [locked out](crate::Rule::with_lockout) | 429, of the type `abnormal-usage-detected` | the same |
 /// | got no decision of the store | 503, with `Retry-After` | 14, `UNAVAILABLE` |
 /// | has no key, by the client's mistake | 400 | 3, `INVALID_ARGUMENT` |
 /// | has no key, by the server's mistake | 500 | 13, `INTERNAL` |

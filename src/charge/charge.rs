@@ -40,14 +40,14 @@ use crate::waiting::OpenCharge;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Charge {
-    inner: Arc<ChargeInner>,
+    pub(super) inner: Arc<ChargeInner>,
     /// While a charge keeps this, its units may come back.
     kept_open: Option<Arc<OpenCharge>>,
 }
 
 /// What was charged: clones of a charge share it.
 #[derive(Debug)]
-struct ChargeInner {
+pub(super) struct ChargeInner {
     store: Arc<dyn Store>,
     take: Take,
     /// With the receipt. A layer hands on decision and charge together.
@@ -55,14 +55,16 @@ struct ChargeInner {
     /// Those of the layer that charged the request.
     counters: Option<Arc<RuleCounters>>,
     /// Asks what nobody waits for.
-    refunds: RefundQueue,
-    state: Mutex<ChargeState>,
+    pub(super) refunds: RefundQueue,
+    pub(super) state: Mutex<ChargeState>,
 }
 
 #[derive(Debug, Default)]
-struct ChargeState {
+pub(super) struct ChargeState {
     /// Whether a call that gives it back has begun.
     is_claimed: bool,
+    /// Whether it was said that the request has failed or succeeded.
+    pub(super) has_ended: bool,
     /// What the charges keep whose units may come back: a denial says so.
     open: Weak<OpenCharge>,
 }
@@ -256,6 +258,11 @@ impl Charge {
     #[must_use = "it settles when it is dropped"]
     pub fn meter(&self) -> Meter {
         Meter::new(Charges::of_one(self.clone()))
+    }
+
+    /// Gives all back in the background.
+    pub(crate) fn refund_later(&self) {
+        self.give_back_later(GiveBack::Everything);
     }
 
     /// Gives this back in the background.

@@ -8,13 +8,13 @@ mod charges;
 mod meter;
 mod permit;
 mod refund_queue;
+mod report;
 
 pub(crate) use answers::{Answers, Denial, LayerResponse};
-pub(crate) use charge::GiveBack;
 pub use charge::{Charge, Settled};
 pub use charges::Charges;
 pub(crate) use charges::in_call;
 pub use meter::{Meter, SettledBody};
 pub(crate) use permit::LatePermit;
 pub use permit::Permit;
-pub(crate) use refund_queue::{LateCharge, RefundQueue, spawn};
+pub(crate) use refund_queue::{LateCharge, RefundQueue, Wish, spawn};

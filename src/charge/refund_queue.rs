@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::charge::{Charge, GiveBack};
 use super::permit::HeldPermits;
+use super::report::Report;
 use crate::deadline::Deadline;
-use crate::store::{Ask, Store};
+use crate::store::{Ask, Store, StoreFuture};
 use crate::sync::lock;
 use crate::trace;
 use crate::unawaited::{UnawaitedCall, UnawaitedCalls};
@@ -58,8 +59,7 @@ impl RefundQueue {
         let Some(place) = place else {
             return;
         };
-        let runtime = self.0.runtime.get();
-        let runtime = runtime.filter(|_| Handle::try_current().is_err());
+        let runtime = self.runtime();
         let _entered = runtime.map(Handle::enter);
         let Ok(mut answer) = catch_unwind(AssertUnwindSafe(|| refund.ask())) else {
             let path = charge.take().rule().path();
@@ -76,6 +76,29 @@ impl RefundQueue {
                 }
             })),
         }
+    }
+
+    /// Tells the store what became of a request.
+    pub(super) fn report(&self, report: Report) {
+        let Some(place) = self.place() else {
+            return report.is_lost();
+        };
+        let runtime = self.runtime();
+        let _entered = runtime.map(Handle::enter);
+        let Ok(mut answer) = catch_unwind(AssertUnwindSafe(|| report.ask())) else {
+            return report.is_lost();
+        };
+        match answer.poll_now() {
+            Some(Ok(step)) => report.answered(step),
+            Some(error) => spawn(place.until(report.insist(StoreFuture::ready(error)))),
+            None => spawn(place.until(report.insist(answer))),
+        }
+    }
+
+    /// The runtime that a thread of its own has to enter.
+    fn runtime(&self) -> Option<&Handle> {
+        let runtime = self.0.runtime.get();
+        runtime.filter(|_| Handle::try_current().is_err())
     }
 
     /// A charge may be given back outside of this runtime.
@@ -135,23 +158,21 @@ pub(crate) struct LateCharge {
 
 #[derive(Debug)]
 enum LateState {
-    /// The store has not answered.
-    Asked,
-    /// The store has not answered, and what it charges has to be given back.
-    Unwanted {
-        what: GiveBack,
-        /// So that a flush waits for it.
-        _place: Option<UnawaitedCall>,
-    },
+    /// The store has not answered. With what is to be done with what it charges, and a place, so
+    /// that a flush waits for it.
+    Asked(Vec<(Wish, Option<UnawaitedCall>)>),
     /// With a charge, or without one.
     Answered(Option<Charge>),
 }
+
+/// What is done with a charge when it is known.
+pub(crate) type Wish = fn(&Charge);
 
 impl LateCharge {
     /// The charge of a take about which the store is asked now, which these refunds give back.
     pub(crate) fn new(refunds: &RefundQueue) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(LateState::Asked),
+            state: Mutex::new(LateState::Asked(Vec::new())),
             refunds: refunds.clone(),
         })
     }
@@ -160,25 +181,22 @@ impl LateCharge {
     pub(crate) fn answered(&self, charge: Option<Charge>) {
         let answered = LateState::Answered(charge.clone());
         let before = std::mem::replace(&mut *lock(&self.state), answered);
-        if let (LateState::Unwanted { what, .. }, Some(charge)) = (before, charge) {
-            self.refunds.give_back(&charge, what);
+        if let (LateState::Asked(wishes), Some(charge)) = (before, charge) {
+            wishes.iter().for_each(|(wish, _)| wish(&charge));
         }
     }
 
-    /// Gives this back: now, or when the store has answered.
-    pub(crate) fn give_back(&self, what: GiveBack) {
+    /// Does this: now, or when the store has answered.
+    pub(crate) fn wish(&self, wish: Wish) {
         let mut state = lock(&self.state);
-        match &*state {
-            LateState::Asked => {
-                let _place = self.refunds.place();
-                *state = LateState::Unwanted { what, _place };
-            }
+        match &mut *state {
+            LateState::Asked(wishes) => wishes.push((wish, self.refunds.place())),
             LateState::Answered(Some(charge)) => {
                 let charge = charge.clone();
                 drop(state);
-                self.refunds.give_back(&charge, what);
+                wish(&charge);
             }
-            LateState::Answered(None) | LateState::Unwanted { .. } => {}
+            LateState::Answered(None) => {}
         }
     }
 }

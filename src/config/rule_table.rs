@@ -12,7 +12,7 @@ use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::key::ClientIp;
 use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
 use crate::rule::{
-    Exemptions, FileSwitches, OnError, Outcomes, Period, Policy, Quotas, Rule, RuleError,
+    Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas, Rule, RuleError,
 };
 
 /// The keys of a table that describe one quota.
@@ -25,7 +25,7 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
 const KEYS: &str = "enabled key client-ip exempt cost on-error refund-on settles cost-above-max \
-     owe-at-most shadow plans outgoing hold-at-most hold-on";
+     owe-at-most shadow plans outgoing hold-at-most hold-on lockout";
 /// The message for a key of earlier versions, in place of one that the key is unknown.
 const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
      busy a key: see capacity.md";
@@ -45,8 +45,17 @@ pub(super) fn rule(
     file: &FileSwitches,
 ) -> Result<Rule, ConfigError> {
     // TOML reads `[rules.api.v1]` as a table `v1` in the rule `api`.
-    let may_be_table =
-        |name: &str| ["shadow", "quotas", "client-ip", "exempt", "plans"].contains(&name);
+    let may_be_table = |name: &str| {
+        [
+            "shadow",
+            "quotas",
+            "client-ip",
+            "exempt",
+            "plans",
+            "lockout",
+        ]
+        .contains(&name)
+    };
     let mut values = table.entries("a table of a rule")?;
     if let Some((_, inner)) = values.find(|(name, it)| it.is_table() && !may_be_table(name)) {
         let message = "a table inside of a rule, expected quotes around a path with dots, as in \
@@ -77,6 +86,9 @@ pub(super) fn rule(
         Ok(rule.with_on_error(on_error(choice)?))
     })?;
     let rule = with_outgoing(rule, table)?;
+    let rule = table.set("lockout", rule, |rule, lockout| {
+        lockout.check(rule.with_lockout(read_lockout(lockout)?))
+    })?;
     if !reads_client_ip {
         table.without(
             "client-ip",
@@ -84,9 +96,7 @@ pub(super) fn rule(
         )?;
     }
     let rule = table.set("refund-on", rule, |rule, refund_on| {
-        let outcomes = refund_on.texts("a list of outcomes", Outcomes::EXPECTED, |outcome| {
-            Outcomes::parse([outcome]).ok().map(|_| outcome)
-        })?;
+        let outcomes = outcomes(refund_on)?;
         refund_on.check(rule.with_refund_on(outcomes))
     })?;
     let rule = table.set("settles", rule, |rule, settles| {
@@ -203,6 +213,36 @@ fn with_outgoing(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
             }
             time => Ok(rule.with_hold_at_most(time)),
         }
+    })
+}
+
+fn outcomes<'a>(list: &Value<'a>) -> Result<Vec<&'a str>, ConfigError> {
+    list.texts("a list of outcomes", Outcomes::EXPECTED, |outcome| {
+        Outcomes::parse([outcome]).ok().map(|_| outcome)
+    })
+}
+
+fn read_lockout(table: &Value<'_>) -> Result<Lockout, ConfigError> {
+    let expected = "a lock-out: { after = 5, within = \"15m\", hold = [\"15m\"], on = [\"401\"] }";
+    table.only(expected, &["after within hold on reset-on subject"])?;
+    let number =
+        |it: &Value<'_>| it.number_in(1..=Lockout::MAX_AFTER, "expected 1 to 100 failures");
+    let after = table.read("after", number)?;
+    let after = after.ok_or_else(|| table.mistake("no after, expected a number of failures"))?;
+    let lockout = table.set("within", Lockout::after(after), |lockout, within| {
+        Ok(lockout.within(duration(within)?))
+    })?;
+    let lockout = table.set("hold", lockout, |lockout, hold| {
+        let times = hold.list().ok_or_else(|| hold.not("a list of durations"))?;
+        let times = times.map(|time| duration(&time));
+        Ok(lockout.hold(times.collect::<Result<Vec<_>, _>>()?))
+    })?;
+    let lockout = table.set("on", lockout, |lockout, on| Ok(lockout.on(outcomes(on)?)))?;
+    let lockout = table.set("reset-on", lockout, |lockout, list| {
+        Ok(lockout.reset_on(outcomes(list)?))
+    })?;
+    table.set("subject", lockout, |lockout, name| {
+        Ok(lockout.subject(name.text("the name of a subject", Some)?))
     })
 }
 

@@ -65,6 +65,11 @@ impl Key {
         Self::default().with_secret(part)
     }
 
+    /// A key of which nobody reads what this one says, for the log.
+    pub(crate) fn hashed(&self) -> Self {
+        Self::secret(self.as_str())
+    }
+
     /// This key with one more part.
     #[must_use]
     pub fn with(mut self, part: impl AsRef<[u8]>) -> Self {

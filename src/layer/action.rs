@@ -95,7 +95,7 @@ impl Admission {
     where
         E: Send + Sync + 'static,
     {
-        self.refund_error();
+        self.service_failed();
         let (Some(head), Some(callback)) = (self.head.take(), &self.gate.options.on_error) else {
             return Err(error);
         };
@@ -115,11 +115,10 @@ impl Admission {
         B::Error: Into<BoxError>,
     {
         let is_charged = self.answer.is_some() || self.shadow.is_some();
-        if is_charged && self.gate.refunds_by_response(&self.rule) {
+        if is_charged && self.gate.reads_response(&self.rule) {
             let (head, body) = response.into_parts();
-            if self.gate.wants_refund(&self, &head) {
-                self.give_back();
-            }
+            let wishes = self.gate.wishes(&self, &head).into_iter();
+            wishes.flatten().for_each(|wish| self.grant(wish));
             response = http::Response::from_parts(head, body);
         }
         self.show_in(response)

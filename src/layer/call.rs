@@ -339,7 +339,7 @@ async fn run_admitted<T>(
     if let Some(admission) = admission
         && has_failed(&returned)
     {
-        admission.refund_error();
+        admission.service_failed();
     }
     returned
 }

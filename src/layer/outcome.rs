@@ -4,7 +4,7 @@ use http::{StatusCode, response};
 use super::action::Admission;
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{GiveBack, LayerResponse};
+use crate::charge::{Charge, LayerResponse, Wish};
 use crate::rule::{Outcomes, Rule};
 use crate::warning::{Warning, WarningKind};
 
@@ -13,12 +13,35 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 // What a layer gives back by the responses to its requests.
 impl Gate {
     /// Whether the response to a request under this rule matters.
+    pub(super) fn reads_response(&self, rule: &Rule) -> bool {
+        self.refunds_by_response(rule) || rule.counts_failures()
+    }
+
+    /// Whether it may give back what the request was charged.
     pub(super) fn refunds_by_response(&self, rule: &Rule) -> bool {
         self.options.refund_if.is_some() || rule.outcomes().is_some()
     }
 
+    /// What is to be done with what a request with this response was charged.
+    pub(super) fn wishes(
+        &self,
+        admitted: &Admission,
+        response: &response::Parts,
+    ) -> [Option<Wish>; 2] {
+        let gives_back = self.wants_refund(admitted, response);
+        // If a layer has answered, the handler was not called.
+        let is_handlers = response.extensions.get::<LayerResponse>().is_none();
+        let is_among =
+            |it: &Outcomes| is_handlers && self.is_status_among(admitted, response, it, "lockout");
+        let give_back: Wish = Charge::refund_later;
+        [
+            gives_back.then_some(give_back),
+            ended(&admitted.rule, is_among),
+        ]
+    }
+
     /// Whether what a request with this response was charged is to be given back.
-    pub(super) fn wants_refund(&self, admitted: &Admission, response: &response::Parts) -> bool {
+    fn wants_refund(&self, admitted: &Admission, response: &response::Parts) -> bool {
         let rule = &admitted.rule;
         self.is_among(admitted, response)
             || self.options.refund_if.as_ref().is_some_and(|condition| {
@@ -37,6 +60,17 @@ impl Gate {
             let denial = denial.as_ref();
             return denial.is_some_and(|it| it.refunds.is(&self.refunds));
         }
+        self.is_status_among(admitted, response, outcomes, "refund-on")
+    }
+
+    /// Whether the status of the response is among these outcomes of this setting.
+    fn is_status_among(
+        &self,
+        admitted: &Admission,
+        response: &response::Parts,
+        outcomes: &Outcomes,
+        setting: &'static str,
+    ) -> bool {
         if !admitted.is_grpc {
             return outcomes.contain_http(response.status);
         }
@@ -45,8 +79,7 @@ impl Gate {
             None => {
                 if response.status == StatusCode::OK && outcomes.have_status() {
                     self.log.trailers.get_or_init(|| {
-                        let warning =
-                            Warning::named(WarningKind::GrpcStatusInTrailers, "refund-on");
+                        let warning = Warning::named(WarningKind::GrpcStatusInTrailers, setting);
                         self.warnings.add(warning.about(admitted.rule.path()));
                     });
                 }
@@ -56,21 +89,33 @@ impl Gate {
     }
 }
 
+/// Whether the rule says by this outcome that a request has failed, or succeeded.
+fn ended(rule: &Rule, is_among: impl Fn(&Outcomes) -> bool) -> Option<Wish> {
+    match rule.lockout_outcomes().map(|it| it.is_some_and(&is_among)) {
+        [true, _] => Some(Charge::failed),
+        [_, true] => Some(Charge::succeeded),
+        _ => None,
+    }
+}
+
 impl Admission {
-    /// Gives back what a request or a call was charged whose service or function has failed, if its
-    /// rule says so.
-    pub(super) fn refund_error(&self) {
+    /// Does what its rule says with what a request or a call was charged whose service or function
+    /// has failed.
+    pub(super) fn service_failed(&self) {
         if self.rule.outcomes().is_some_and(Outcomes::contain_error) {
-            self.give_back();
+            self.grant(Charge::refund_later);
+        }
+        if let Some(wish) = ended(&self.rule, Outcomes::contain_error) {
+            self.grant(wish);
         }
     }
 
-    pub(super) fn give_back(&self) {
+    pub(super) fn grant(&self, wish: Wish) {
         if let Some(charge) = &self.answer {
-            self.gate.refunds.give_back(charge, GiveBack::Everything);
+            wish(charge);
         }
         if let Some(charge) = &self.shadow {
-            charge.give_back(GiveBack::Everything);
+            charge.wish(wish);
         }
     }
 }

@@ -246,6 +246,9 @@ impl fmt::Display for Refused {
                 return write!(f, "as many requests of {path} run as may at a time");
             }
             Some(decision) if decision.is_on_hold() => write!(f, "{path} wants no calls now")?,
+            Some(decision) if decision.is_locked_out() => {
+                write!(f, "this key of {path} is locked out after failures")?;
+            }
             Some(decision) if decision.source() == Source::Operator => {
                 write!(f, "an operator blocks this key of {path}")?;
             }

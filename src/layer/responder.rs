@@ -176,7 +176,12 @@ impl Gate {
             _ if !notes.are_on() => {}
             None => notes.denied(take.rule(), take.key(), decision.verdict()),
             Some(_) => {
+                let locked = take.locked().filter(|_| decision.is_locked_out());
+                let locked = locked.map(|count| count.places(take.rule().counts()));
                 let reset = |places: &[usize]| {
+                    if locked == Some(places) {
+                        return decision.retry_after();
+                    }
                     let states = places.iter().filter_map(|at| decision.quotas().get(*at));
                     let denying = states.filter(|state| state.is_exceeded());
                     denying.map(QuotaState::reset_after).max()
@@ -309,7 +314,8 @@ impl Gate {
     /// units that would make room: the client comes again soon. `None` if it is shown as it is.
     fn retry_soon_if_refunds_are_open(&self, take: &Take, decision: &Decision) -> Option<Decision> {
         const SOON: Duration = Duration::from_secs(1);
-        let may_have_room = decision.source() != Source::Operator && {
+        let is_held = decision.source() == Source::Operator || decision.is_locked_out();
+        let may_have_room = !is_held && {
             let counts = take.states(decision).zip(take.denials(decision));
             let mut denying = counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
             denying.all(|(count, states)| self.may_have_room(count, states))
@@ -434,10 +440,8 @@ impl Gate {
     fn log_one_denial(&self, take: &Take, decision: &Decision) {
         let quotas = decision.denied_by(take.rule().policies());
         let quotas: Vec<_> = quotas.map(Policy::name).collect();
-        let key = self.options.traces_keys.then(|| {
-            let hashed = crate::key::Key::default().with_secret(take.key().as_str());
-            tracing::field::display(hashed)
-        });
+        let key = self.options.traces_keys.then(|| take.key().hashed());
+        let key = key.map(tracing::field::display);
         tracing::debug!(
             path = take.rule().path(),
             quotas = quotas.join(","),

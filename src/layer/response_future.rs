@@ -232,7 +232,8 @@ where
             if let Some(outage) = admitted.outage.take() {
                 outage.mark(request.extensions_mut());
             }
-            if admitted.rule.outcomes().is_some() {
+            let rule = &admitted.rule;
+            if rule.outcomes().is_some() || rule.counts_failures() {
                 admitted.is_grpc =
                     grpc::content_type(request.method(), request.headers()).is_some();
             }

@@ -43,8 +43,9 @@ const STORE: &str = "store of a shadow rule";
 /// not there immediately, so that no request does. A panic of the store is logged.
 pub(super) fn ask_in_shadow(gate: &Gate, take: Take) -> Outcome {
     let rule = Arc::clone(take.rule());
-    let gives_back = gate.refunds_by_response(&rule);
-    let charge = gives_back.then(|| LateCharge::new(&gate.refunds));
+    let charge = gate
+        .reads_response(&rule)
+        .then(|| LateCharge::new(&gate.refunds));
     let in_shadow = rule.has_permits().then(LatePermit::default);
     let asked = AskedInShadow {
         store: Arc::clone(gate.store()),

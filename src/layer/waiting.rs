@@ -38,6 +38,8 @@ impl Gate {
         take: &Take,
         decision: &Decision,
     ) -> Option<Box<Waiter>> {
+        // It would be asked again by whoever guesses.
+        let asked = asked.filter(|_| !decision.is_locked_out());
         let (asked, retry_after) = (asked?, decision.retry_after()?);
         let at = asked.at;
         let is_first = matches!(wait, Wait::May(_));

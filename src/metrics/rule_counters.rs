@@ -113,10 +113,10 @@ impl RuleCounters {
     pub(crate) fn denial_summary(&self) -> Option<DenialSummary> {
         self.summaries.next(|| {
             let counted = self.numbers("");
-            (
-                counted.denied() + counted.decisions(DecisionOutcome::OnHold),
-                counted.decisions(DecisionOutcome::Allowed),
-            )
+            let held = [DecisionOutcome::OnHold, DecisionOutcome::LockedOut];
+            let held: u64 = held.map(|it| counted.decisions(it)).iter().sum();
+            let allowed = counted.decisions(DecisionOutcome::Allowed);
+            (counted.denied() + held, allowed)
         })
     }
 

@@ -94,6 +94,8 @@ named! {
         Busy = "busy",
         /// The request was denied because its key is [held](crate::Limits::hold).
         OnHold = "on_hold",
+        /// The request was denied because its key is [locked out](crate::rule::Lockout).
+        LockedOut = "locked_out",
         /// The request was denied because it costs more than a quota's max: no wait helps.
         Never = "never",
         /// A [shadow rule](crate::Rule::into_shadow) would have denied the request.
@@ -108,6 +110,7 @@ impl DecisionOutcome {
             Verdict::Denied { .. } => Self::Denied,
             Verdict::Busy { .. } => Self::Busy,
             Verdict::OnHold { .. } => Self::OnHold,
+            Verdict::LockedOut { .. } => Self::LockedOut,
             Verdict::Never => Self::Never,
         }
     }

@@ -20,7 +20,7 @@ use crate::layer::SubjectKeys;
 use crate::limits::Limits;
 use crate::limits::operators::{OperatorError, within};
 use crate::rule::{Factor, Policy, Rule, Subject};
-use crate::store::{OperatorKey, OperatorKind, Store};
+use crate::store::{Change, OperatorKey, OperatorKind, Store};
 use crate::sync::lock;
 use crate::trace;
 
@@ -161,8 +161,14 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
     // A plan may have no quota of a subject.
     let state = match take.counts() {
         [] => take.decision_of(Vec::new()),
-        _ => asked(page, store.peek(&take)).await?,
+        _ => asked(page, store.take(&take.ask.clone().looking())).await?,
     };
+    let locked_out = state.retry_after().filter(|_| state.is_locked_out());
+    let times = match locked_out {
+        Some(_) => Some(asked(page, store.change(&take, &Change::AskLockout)).await?),
+        None => None,
+    };
+    let state = state.looked();
     // A hold of no time only asks.
     let held = if rule.is_outgoing() && store.capabilities().holds {
         asked(page, store.hold(&take, Duration::ZERO)).await?
@@ -196,6 +202,8 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
         "hint": target.hint.clone().or_else(|| hint_of_plans(rule, chosen.is_some())),
         "quotas": quotas,
         "on_hold_s": (!held.is_zero()).then_some(held.as_secs_f64()),
+        "locked_out_s": locked_out.map(|time| time.as_secs_f64()),
+        "locked_out_times": times,
     });
     show_operated(&page.limits, path, name.as_str(), &mut shown);
     let is_said = |what: &str| !shown[what].is_null();

@@ -25,6 +25,7 @@
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
 mod exemptions;
+mod lockout;
 mod max_concurrent;
 mod outcomes;
 mod outgoing;
@@ -46,6 +47,7 @@ pub use crate::factor::Factor;
 pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
 pub(crate) use exemptions::FileSwitches;
+pub use lockout::Lockout;
 pub(crate) use outcomes::Outcomes;
 pub use plans::Plan;
 pub use policy::Policy;

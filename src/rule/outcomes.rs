@@ -126,6 +126,33 @@ impl Outcomes {
         }
     }
 
+    /// Those of a lock-out, of which there may be none.
+    pub(super) fn of_lockout<'a>(
+        list: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, RuleError> {
+        let list: Vec<_> = list.into_iter().collect();
+        match &list[..] {
+            [] => Ok(Self(Vec::new())),
+            list if list.contains(&Self::DENIED) => {
+                Err(RuleError::Lockout("what is denied is no failure"))
+            }
+            _ => Self::parse(list),
+        }
+    }
+
+    /// Whether some outcome is among both.
+    pub(super) fn overlap(&self, other: &Self) -> bool {
+        let mut statuses = (100..600).filter_map(|status| StatusCode::from_u16(status).ok());
+        let mut grpc = (0..=16_u8).map(|code| code.to_string());
+        statuses.any(|it| self.contain_http(it) && other.contain_http(it))
+            || grpc.any(|it| {
+                [self, other]
+                    .iter()
+                    .all(|all| all.contain_grpc(it.as_bytes()))
+            })
+            || self.contain_error() && other.contain_error()
+    }
+
     /// Whether the status of a response to an HTTP request is among them.
     pub(crate) fn contain_http(&self, status: StatusCode) -> bool {
         let is_its = |text: &str| match text.strip_suffix("xx") {

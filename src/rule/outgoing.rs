@@ -106,6 +106,9 @@ impl Rule {
                 Err(RuleError::OutgoingSubjects)
             }
             () if self.has_calendar() => Err(RuleError::OutgoingCalendar),
+            () if self.settings.lockout.is_some() => Err(RuleError::Lockout(
+                "a partner's answers hold the keys of outgoing calls, expected no lock-out",
+            )),
             () => Ok(self),
         }
     }

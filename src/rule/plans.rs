@@ -307,6 +307,7 @@ impl RuleSettings {
         }
         let policies = self.merged(plan);
         check_policies(&policies)?;
+        self.check_lockout(&policies)?;
         match self.has_certain_subject(&policies) {
             true => Ok(policies),
             false => Err(no_certain_subject()),

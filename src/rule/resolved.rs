@@ -8,7 +8,7 @@ use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::period::Period;
-use crate::algorithm::spec::{Kind, Permits, Spec, Windows};
+use crate::algorithm::spec::{Holding, Kind, Permits, Spec, Windows};
 use crate::counts::{RuleCount, RuleCounts};
 use crate::decision::QuotaState;
 use crate::factor::Factor;
@@ -217,7 +217,7 @@ impl RuleSettings {
                 lease: self.permits.lease,
                 busy_retry: self.permits.busy_retry,
             };
-            return Spec::new(Kind::Permits(permits), false, 1);
+            return Spec::new(Kind::Permits(permits), Holding::Nothing, 1);
         }
         let factor = factor.copied().unwrap_or(Factor::ONE);
         let owed = self.owe_at_most.map(|units| factor.of(units));
@@ -229,12 +229,14 @@ impl RuleSettings {
             };
             return Spec::new(
                 Kind::Calendar(calendar),
-                false,
+                Holding::Nothing,
                 id.cost.unwrap_or(self.cost),
             );
         }
         let windows = Windows::new(self.algorithm, quotas, owed);
         let cost = id.cost.unwrap_or(self.cost);
-        Spec::new(Kind::Windows(windows), self.hold_at_most.is_some(), cost)
+        let subject = id.subject.as_ref().map(|(place, _)| *place);
+        let holding = self.holding(subject, id.cost);
+        Spec::new(Kind::Windows(windows), holding, cost)
     }
 }

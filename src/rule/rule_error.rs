@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::outcomes::Outcomes;
 use super::subject::MAX_SUBJECTS;
-use crate::quota::MAX_QUOTAS;
+use crate::quota::{MAX_QUOTAS, Quota};
 
 /// Why a [`Rule`](crate::Rule) cannot be made, or not be shown to customers.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,6 +90,12 @@ pub enum RuleError {
     /// What [`Rule::with_hold_on`](crate::Rule::with_hold_on) was told is no status of an answer.
     #[error("{0} is no status of an answer, expected {expected}", expected = Outcomes::STATUSES)]
     NoStatus(String),
+    /// A [lock-out](super::Lockout) does not make sense, or not beside what the rule says.
+    #[error("{0}")]
+    Lockout(&'static str),
+    /// A quota lets fewer requests pass than have to fail.
+    #[error("{0} admits fewer than {1} requests within that time")]
+    LockoutAfter(Quota, usize),
     /// [`Limits::usage`](crate::Limits::usage) is told no path.
     #[error("no path to show the usage of, expected those of one rule at least")]
     NoPath,

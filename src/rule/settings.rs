@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::exemptions::{Exemptions, FileSwitches};
+use super::lockout::Lockout;
 use super::max_concurrent::PermitSettings;
 use super::outcomes::Outcomes;
 use super::plans::PlanQuotas;
@@ -44,6 +45,7 @@ pub(super) struct RuleSettings {
     pub(super) hold_at_most: Option<Duration>,
     /// With which other statuses a partner refuses calls.
     pub(super) hold_on: Option<Arc<Outcomes>>,
+    pub(super) lockout: Option<Arc<Lockout>>,
 }
 
 impl RuleSettings {

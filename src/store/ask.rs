@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::AlgorithmConfig;
 use crate::algorithm::calendar::Calendar;
+use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::share::Share;
 use crate::algorithm::spec::Spec;
 use crate::counts::RuleCounts;
@@ -264,6 +265,17 @@ impl Ask {
     #[must_use]
     pub fn counts(&self) -> &[CountAsk] {
         &self.counts
+    }
+
+    /// Its count whose key failures lock out.
+    pub(crate) fn locked(&self) -> Option<&CountAsk> {
+        let mut counts = self.counts.iter();
+        counts.find(|count| count.spec.lockout().is_some())
+    }
+
+    /// After how many failures that key is held.
+    pub(crate) fn lockout(&self) -> Option<&LockoutSpec> {
+        self.locked()?.spec.lockout()
     }
 
     /// The longest time for which a charge counts, in microseconds.
@@ -552,7 +564,11 @@ impl Ask {
             Verdict::Allowed => self.receipt(&decisions),
             _ => None,
         };
-        Decision::of_states(verdict, source, states.into()).with_receipt(receipt)
+        let mut decision =
+            Decision::of_states(verdict, source, states.into()).with_receipt(receipt);
+        let is_allowed = decision.is_allowed();
+        decision.has_failures = is_allowed && decisions.iter().any(|it| it.has_failures);
+        decision
     }
 
     /// One receipt of all counts. What was charged in counts with a cost of their own is no part of
@@ -570,6 +586,16 @@ fn strictest(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
         (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
+        // One subject may be locked out: the longer time is told.
+        (locked @ Verdict::LockedOut { retry_after: one }, Verdict::Denied { retry_after })
+        | (Verdict::Denied { retry_after }, locked @ Verdict::LockedOut { retry_after: one })
+            if retry_after <= one =>
+        {
+            locked
+        }
+        (denied @ Verdict::Denied { .. }, Verdict::LockedOut { .. })
+        | (Verdict::LockedOut { .. }, denied @ Verdict::Denied { .. }) => denied,
+        (locked @ Verdict::LockedOut { .. }, _) | (_, locked @ Verdict::LockedOut { .. }) => locked,
         (Verdict::Denied { retry_after: one }, Verdict::Denied { retry_after: other }) => {
             let retry_after = one.max(other);
             Verdict::Denied { retry_after }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use crate::algorithm::lockout::Reported;
 use crate::decision::Receipt;
 
 /// What becomes of counts beside takes: see [`Store::change`](crate::Store::change).
@@ -57,6 +58,23 @@ pub enum Change {
     /// which the key is held: no time only asks that. A store that can says
     /// [`Capabilities::holds`](crate::store::Capabilities::holds).
     Hold(Duration),
+    /// Counts the failure of the take with this receipt, under a rule with a
+    /// [lock-out](crate::rule::Lockout): after so many, its key is held. The number is 0, or if this
+    /// failure has begun a hold, how many times in a row the key was held. A failure counts once, by
+    /// its id from 1 to 2^52, and only if its take was admitted after the last hold and the last
+    /// success. A store that does not know it answers takes as if nothing had failed.
+    Failed {
+        /// Which take has failed.
+        receipt: Receipt,
+        /// No other failure of the key has it.
+        id: u64,
+    },
+    /// Notes that the take with this receipt has succeeded: failures that were admitted before it
+    /// count no more, and the next hold is a first one. A hold stays. The number is 0.
+    Succeeded(Receipt),
+    /// Says how many times in a row the key was held, if it is held after failures; or 0. It changes
+    /// nothing.
+    AskLockout,
     /// Forgets what counts: the next take finds nothing charged. The number is 0 if there was no
     /// count; one that has ceased to count, and was not dropped yet, may be found. For operators and
     /// tests; [`peek`](crate::Store::peek) shows what there is. Other rules of the same path and
@@ -73,6 +91,16 @@ pub enum Change {
 }
 
 impl Change {
+    /// What it says of a take under a lock-out, and when that was admitted.
+    pub(super) fn reported(&self) -> Option<(u64, Reported)> {
+        match self {
+            Self::Failed { receipt, id } => Some((receipt.stamp(), Reported::Failed(*id))),
+            Self::Succeeded(receipt) => Some((receipt.stamp(), Reported::Succeeded)),
+            Self::AskLockout => Some((0, Reported::Nothing)),
+            _ => None,
+        }
+    }
+
     /// What a store cannot, for its error.
     pub(super) const fn verb(&self) -> &'static str {
         match self {
@@ -80,6 +108,7 @@ impl Change {
             Self::Owe(_) => "charge units beyond a reservation: see Capabilities::owes",
             Self::Renew(_) => "keep permits: see Capabilities::permits",
             Self::Hold(_) => "hold keys: see Capabilities::holds",
+            Self::Failed { .. } | Self::Succeeded(_) | Self::AskLockout => "count failures",
             Self::Forget => "forget",
         }
     }

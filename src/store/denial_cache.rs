@@ -200,6 +200,9 @@ impl Drop for PendingTake {
     }
 }
 
+/// For how long it is kept that a key is locked out.
+const MAX_LOCKED_OUT: Duration = Duration::from_secs(1);
+
 /// The most denials of one set.
 const MAX_DENIALS: usize = 8;
 
@@ -367,6 +370,8 @@ impl CachedDenial {
             // When it is over, nobody knows.
             Verdict::Allowed | Verdict::Busy { .. } => return None,
             Verdict::Denied { retry_after } | Verdict::OnHold { retry_after } => nanos(retry_after),
+            // Another process may end it.
+            Verdict::LockedOut { retry_after } => nanos(retry_after.min(MAX_LOCKED_OUT)),
             Verdict::Never => u64::MAX,
         };
         let counts = ask.counts().iter();

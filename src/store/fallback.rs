@@ -91,7 +91,12 @@ impl LocalFallback {
                 let change = Change::Renew(holder.as_fallback()?);
                 Some(self.store.change(ask, &change))
             }
-            Change::Hold(_) | Change::Forget => None,
+            // Failures that the fallback has admitted stay in this process.
+            Change::Failed { receipt, .. } | Change::Succeeded(receipt) => {
+                receipt.as_fallback()?;
+                Some(self.store.change(ask, change))
+            }
+            Change::AskLockout | Change::Hold(_) | Change::Forget => None,
         }
     }
 }

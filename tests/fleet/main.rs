@@ -5,6 +5,7 @@
 
 mod client;
 mod interop;
+mod lockouts;
 mod outcomes;
 mod permits;
 mod saturated;

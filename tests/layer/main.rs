@@ -23,6 +23,7 @@ mod host;
 mod joint;
 mod keys;
 mod llm_gateway;
+mod lockout;
 mod mistakes;
 mod no_cost;
 mod open_charges;

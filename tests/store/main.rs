@@ -15,6 +15,7 @@ mod flights_alike;
 mod flood;
 mod holds;
 mod joint;
+mod lockouts;
 mod memory;
 mod outage;
 mod prelude;

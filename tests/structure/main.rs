@@ -65,7 +65,8 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("take", "algorithm decision key rule store", ""),
     (
         "charge",
-        "deadline decision error jitter metrics named store sync take trace unawaited waiting",
+        "deadline decision error jitter log_on_change metrics named store sync take trace unawaited \
+         waiting",
         "",
     ),
     ("callback", "decision error key rule store take trace", ""),

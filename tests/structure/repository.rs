@@ -48,29 +48,3 @@ fn dependabot_looks_at_workspaces() {
         assert!(manifest.contains("[workspace]"), "{folder}");
     }
 }
-
-/// Whoever adds something is told in which files, in order.
-#[test]
-fn the_files_that_a_contributor_is_told_exist() {
-    let contributing = text("CONTRIBUTING.md");
-    // Diffs name files that come with them.
-    let prose: String = contributing.split("```").step_by(2).collect();
-    let told = prose.split('`').skip(1).step_by(2);
-    let is_path = |it: &&str| it.contains('/') && !it.contains([' ', '<', '#']);
-    let told: Vec<_> = told.filter(is_path).collect();
-    let missing = told.iter().filter(|it| !kit::root().join(it).exists());
-    let missing: Vec<_> = missing.collect();
-    assert!(told.len() > 40 && missing.is_empty(), "{missing:?}");
-    for heading in [
-        "an algorithm",
-        "a kind of count",
-        "a store",
-        "a setting of a rule",
-    ] {
-        assert!(
-            contributing.contains(&format!("\n## Add {heading}\n")),
-            "{heading}"
-        );
-    }
-    assert!(contributing.contains("\n## Add an operator's action\n"));
-}

@@ -91,6 +91,53 @@ async fn errors_name_the_node_that_is_away() {
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
 }
 
+/// Nodes and sentinels name hosts that only they reach, as in another network.
+#[tokio::test]
+async fn announced_hosts_that_are_elsewhere() {
+    let cluster = Cluster::start(&Plan::default());
+    for (at, node) in cluster.nodes.iter().enumerate() {
+        node.run::<()>("CONFIG SET cluster-preferred-endpoint-type hostname");
+        node.run::<()>(&format!(
+            "CONFIG SET cluster-announce-hostname n{at}.invalid"
+        ));
+    }
+    let names: Vec<_> = (0..3)
+        .map(|at| cluster.key_at(at, "CurrentLimiter:p"))
+        .map(|key| key.trim_start_matches("CurrentLimiter:").to_owned())
+        .collect();
+    let address = RedisAddress::from_url(cluster.url()).expect("a valid address");
+    let unresolved = RedisStore::connect_lazy(&address).expect("a valid address");
+    let decision = unresolved.timeout(SECOND).take(&take(&names[1], 3)).await;
+    decision.expect_err("nobody knows that name");
+
+    let panics = address.clone().resolve(|_, _| panic!("a mistake"));
+    let panics = RedisStore::connect_lazy(panics).expect("a valid address");
+    let decision = panics.timeout(SECOND).take(&take(&names[1], 3)).await;
+    decision.expect_err("nobody knows that name");
+
+    let announced = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::clone(&announced);
+    let address = address.resolve(move |host, port| {
+        seen.lock().expect("no panic").insert(host.to_owned());
+        ("127.0.0.1".to_owned(), port)
+    });
+    let store = RedisStore::connect_lazy(address).expect("a valid address");
+    let store = store.timeout(SECOND);
+    // `MOVED` names a host, too.
+    let slot = cluster.slot(&format!("CurrentLimiter:{}", names[0]));
+    for name in &names {
+        eventually("it decides", async || {
+            store.take(&take(name, 9)).await.is_ok()
+        })
+        .await;
+    }
+    cluster.move_slot(slot, 0, 1);
+    assert_eq!(allowed(&store, &take(&names[0], 9), 3).await, 3);
+    let hosts = announced.lock().expect("no panic").clone();
+    let expected = [0, 1, 2].map(|at| format!("n{at}.invalid"));
+    assert_eq!(hosts, BTreeSet::from(expected));
+}
+
 #[tokio::test]
 async fn a_single_server_is_no_cluster() {
     let server = Process::start(&["--save", ""]);

@@ -116,7 +116,8 @@ impl LimitedKeys {
         let until = match verdict {
             Verdict::Denied { retry_after }
             | Verdict::Busy { retry_after }
-            | Verdict::OnHold { retry_after } => Some(now * 1_000 + millis(retry_after)),
+            | Verdict::OnHold { retry_after }
+            | Verdict::LockedOut { retry_after } => Some(now * 1_000 + millis(retry_after)),
             Verdict::Allowed | Verdict::Never => None,
         };
         // A table places keys by the lowest bits of the hash and tags them by the highest ones.

@@ -128,8 +128,12 @@ export class OneKey {
     this.quotas.show(answer.quotas, (quota) => quota.name);
     const { let_through_in_s: through, blocked_in_s: blocked, on_hold_s: held } = answer;
     const { raised_in_s: raised, factor } = answer;
-    say(byId("key-held"), held === null ? ""
-      : `On hold for ${duration(held)}: the partner wants no calls.`);
+    const { locked_out_s: locked, locked_out_times: times } = answer;
+    say(byId("key-held"), [
+      held === null ? "" : `On hold for ${duration(held)}: the partner wants no calls.`,
+      locked === null ? "" : `Locked out for ${duration(locked)} after failures`
+        + `${times > 1 ? `, ${times} times in a row` : ""}: a reset ends it.`,
+    ].join(""));
     say(byId("key-through"), through === null ? ""
       : `Let through for ${duration(through)}: ${by ? "these" : "the"} quotas do not apply.`);
     say(byId("key-blocked"), blocked === null ? "" : `Blocked for ${duration(blocked)}.`);

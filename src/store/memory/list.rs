@@ -1,7 +1,7 @@
 use smallvec::SmallVec;
 
 use super::calendars::{CalendarOf, Calendars};
-use super::memory_store::{MemoryStore, lock};
+use super::memory_store::{MemoryStore, held, lock};
 use super::permits::Permits;
 use super::shard::{Answer, CountOf, Shard};
 use super::sync::MutexGuard;
@@ -81,6 +81,11 @@ impl MemoryStore {
             .map(|count| locked.decide(*count, 0, only_looks));
         let looks: Option<SmallVec<[_; 4]>> = looks.collect();
         let looks = looks?;
+        let holds: SmallVec<[_; 4]> = ask
+            .counts()
+            .iter()
+            .map(|it| self.hold_of(it, now))
+            .collect();
         let has_room = |look: &Decision, count: &CountAsk| {
             let mut states = look.quotas().iter();
             let permits = count.spec().permits();
@@ -93,7 +98,8 @@ impl MemoryStore {
             let mut looks = looks.iter().zip(ask.counts());
             looks.all(|(look, ask)| has_room(look, ask))
         };
-        let decisions = match all_fit() {
+        let is_held = holds.iter().any(|(held_for, _)| held_for.is_some());
+        let mut decisions = match !is_held && all_fit() {
             true => {
                 let charged = || counts.iter().filter(|(ask, _)| ask.cost() > 0);
                 if !locked.has_room(charged().map(|(ask, _)| *ask), self.max_keys) {
@@ -125,6 +131,13 @@ impl MemoryStore {
                 answers.collect::<Option<Vec<_>>>()?
             }
         };
+        let of_counts = decisions.iter_mut().zip(ask.counts()).zip(&holds);
+        for ((decision, count), (held_for, has_failures)) in of_counts {
+            decision.has_failures = decision.is_allowed() && *has_failures;
+            if let Some(time) = held_for {
+                *decision = held(decision.clone(), count, *time);
+            }
+        }
         Some(Ok(ask.decision_of(decisions)))
     }
 }

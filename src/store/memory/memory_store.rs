@@ -8,7 +8,8 @@ use super::permits::Permits;
 use super::shard::{Answer, CountOf, Shard};
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
-use crate::algorithm::spec::Kind;
+use crate::algorithm::lockout::LockoutState;
+use crate::algorithm::spec::{Kind, Spec};
 use crate::clock::Clock;
 use crate::decision::{Decision, QuotaState, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
@@ -60,7 +61,7 @@ pub struct MemoryStore {
     pub(super) permits: Mutex<Permits>,
     /// What counts in periods of the calendar, in as much room again as `max_keys`.
     pub(super) calendars: Mutex<Calendars>,
-    /// The keys of outgoing rules that a partner's answer holds.
+    /// The keys that a partner's answer or failures hold.
     holds: Mutex<Holds>,
     /// The counts of shadow rules.
     shadows: OnceLock<Box<Self>>,
@@ -191,21 +192,34 @@ impl MemoryStore {
             // Two for each take: keys are dropped at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
         }
-        if count.spec().may_be_held {
-            let held = lock(&self.holds).of(&name.plain(), now);
-            if let Some(held) = held {
+        if count.spec().may_be_held() {
+            let (held_for, has_failures) = self.hold_of(count, now);
+            if let Some(held_for) = held_for {
                 let decided = shard.take(hash, now, of, 0, || self.reserve(1))?;
                 let has_room = |it: &QuotaState| it.remaining() >= ask.cost();
                 let decided = match decided {
                     Ok(look) if look.is_allowed() && look.quotas().iter().all(has_room) => Ok(look),
                     _ => shard.take(hash, now, of, ask.cost(), || self.reserve(1))?,
                 };
-                return Some(
-                    decided.map(|it| it.held_for(Duration::from_micros(held), ask.cost())),
-                );
+                return Some(decided.map(|it| held(it, count, held_for)));
             }
+            let mut decided = shard.take(hash, now, of, ask.cost(), || self.reserve(1))?;
+            if let Ok(decision) = &mut decided {
+                decision.has_failures = decision.is_allowed() && has_failures;
+            }
+            return Some(decided);
         }
         shard.take(hash, now, of, ask.cost(), || self.reserve(1))
+    }
+
+    /// For how much longer the key of this count is held, and whether it has failures.
+    pub(super) fn hold_of(&self, count: &CountAsk, now: u64) -> (Option<u64>, bool) {
+        if !count.spec().may_be_held() {
+            return (None, false);
+        }
+        let holds = lock(&self.holds);
+        let known = holds.0.get(&count.name_in_store().plain());
+        known.map_or((None, false), |it| (it.held_for(now), it.has_failures(now)))
     }
 
     /// Decides a take of a new key for which there is no room.
@@ -283,16 +297,21 @@ impl MemoryStore {
         1
     }
 
-    /// Holds the key of the only count, and returns for how many microseconds it is held.
-    fn hold_key(&self, ask: &Ask, time: Duration) -> Result<u64, StoreError> {
-        let part = self.part_of(ask);
-        let Some(name) = ask.first().map(CountAsk::name_in_store) else {
+    /// Changes what is known of the hold of a count.
+    fn change_hold(
+        &self,
+        ask: &Ask,
+        count: Option<&CountAsk>,
+        change: impl FnOnce(&mut LockoutState, &Spec, u64) -> u64,
+    ) -> Result<u64, StoreError> {
+        let (part, Some(count)) = (self.part_of(ask), count) else {
             return Ok(0);
         };
+        let name = count.name_in_store();
         let (_, _shard, now) = part.locked(name);
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let held = lock(&part.holds).hold(name.plain(), now, micros, part.max_keys);
-        held.ok_or_else(|| part.full())
+        let mut holds = lock(&part.holds);
+        let state = holds.of_new(name.plain(), now, part.max_keys);
+        Ok(change(state.ok_or_else(|| part.full())?, count.spec(), now))
     }
 
     /// Forgets what counts for each count, and returns how many counted.
@@ -305,7 +324,12 @@ impl MemoryStore {
                 return u64::from(lock(&part.calendars).reset(name, now));
             }
             let (hash, mut shard, now) = part.locked(name);
-            let was_held = lock(&part.holds).end(&name.plain(), now);
+            let holds = &mut lock(&part.holds).0;
+            let known = holds.remove(&name.plain()).unwrap_or_default();
+            if let Some(spec) = count.spec().lockout() {
+                holds.insert(name.plain(), LockoutState::reset(spec, now));
+            }
+            let was_held = known.held_for(now).is_some() || known.has_failures(now);
             u64::from(shard.reset(hash, name, now) || was_held)
         };
         let counts = ask.counts().iter();
@@ -362,6 +386,12 @@ impl MemoryStore {
     }
 }
 
+/// This decision about a count whose key is held for so long, in microseconds.
+pub(super) fn held(decision: Decision, count: &CountAsk, time: u64) -> Decision {
+    let time = Duration::from_micros(time);
+    decision.held_for(time, count.spec().held_verdict(time), count.cost())
+}
+
 const NEARLY_FULL: Warning = Warning::named(WarningKind::MemoryNearlyFull, "max_keys");
 
 /// A shard's state is whole between any two statements, so a panic elsewhere does not harm it.
@@ -379,8 +409,15 @@ impl Store for MemoryStore {
             Change::GiveBack(receipt) => Ok(self.give_back(ask, receipt)),
             Change::Owe(receipt) => self.charge_owed(ask, receipt),
             Change::Renew(holder) => Ok(self.keep_permit(ask, holder)),
-            Change::Hold(time) => self.hold_key(ask, *time),
+            Change::Hold(time) => {
+                let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+                self.change_hold(ask, ask.first(), |state, _, now| state.hold(now, time))
+            }
             Change::Forget => Ok(self.forget(ask)),
+            other => self.change_hold(ask, ask.locked(), |state, spec, now| {
+                let reported = spec.lockout().zip(other.reported());
+                reported.map_or(0, |(spec, (at, what))| state.report(spec, now, at, what))
+            }),
         })
     }
 

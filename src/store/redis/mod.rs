@@ -31,10 +31,11 @@ use redis::Value;
 use self::calls::flight;
 use self::permits::AskedPermits;
 use self::question::{CountKey, CountOperation, CountQuestion, KeyPrefix, of_given_back, of_hold};
-use self::scripts::{HOLD, OF_STORES, RESET};
+use self::scripts::{HOLD, LOCKOUT, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
 use super::{Ask, Change, CountAsk, Store, StoreFuture};
+use crate::algorithm::lockout::Reported;
 use crate::connection::{
     CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber, Wanted,
 };
@@ -361,14 +362,46 @@ impl RedisStore {
             return StoreFuture::ready(Ok(0));
         };
         let (back, hold) = (of_given_back(&name), of_hold(&name));
+        let lockout = ask.first().and_then(|count| count.spec().lockout());
         let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
-            command.arg(self.now());
+            command
+                .arg(lockout.map_or(0, |it| it.within))
+                .arg(self.now());
         });
         let connection = self.connection.clone();
         let reply = self.ask(ask, CountOperation::Own(call), Driver::Dispatcher);
         StoreFuture::boxed(async move {
             match reply.await? {
                 Value::Int(found @ 0..) => Ok(found.unsigned_abs()),
+                reply => Err(connection.protocol_error(&reply)),
+            }
+        })
+    }
+
+    /// Notes what became of a take of the count whose key failures lock out.
+    fn report(&self, ask: &Ask, (admitted, what): (u64, Reported)) -> StoreFuture<u64> {
+        let Some((count, spec)) = ask.locked().zip(ask.lockout()) else {
+            return StoreFuture::ready(Ok(0));
+        };
+        let id = match what {
+            Reported::Failed(id) => id.to_string(),
+            Reported::Succeeded => "0".to_owned(),
+            Reported::Nothing => "?".to_owned(),
+        };
+        let call = CallQuestion::new(&LOCKOUT, &[&of_hold(&self.text_of(count))], |command| {
+            let holds: Vec<_> = spec.holds.iter().map(u64::to_string).collect();
+            command
+                .arg(admitted)
+                .arg(id)
+                .arg(spec.after)
+                .arg(spec.within);
+            command.arg(holds.join(" ")).arg(self.now());
+        });
+        let connection = self.connection.clone();
+        let reply = self.ask(ask, CountOperation::Own(call), Driver::Dispatcher);
+        StoreFuture::boxed(async move {
+            match reply.await? {
+                Value::Int(step @ 0..) => Ok(step.unsigned_abs()),
                 reply => Err(connection.protocol_error(&reply)),
             }
         })
@@ -436,6 +469,10 @@ impl Store for RedisStore {
             Change::Renew(holder) => self.renew(ask, holder),
             Change::Hold(time) => self.hold(ask, *time),
             Change::Forget => self.forget(ask),
+            other => match other.reported() {
+                Some(reported) => self.report(ask, reported),
+                None => StoreFuture::ready(Ok(0)),
+            },
         }
     }
 

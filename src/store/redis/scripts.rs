@@ -7,6 +7,7 @@ use crate::connection::{Library, Script, includes, scripts};
 /// The files of `lua/include/` that these scripts have. A new file has to be listed here.
 const LIBRARY: Library = Library {
     includes: includes![
+        "holds",
         "core_begin",
         "core",
         "counters",
@@ -58,6 +59,8 @@ scripts! {
     RELEASE_PERMITS = new("permits/release.lua");
     /// Keeps them for another lease.
     RENEW_PERMITS = new("permits/renew.lua");
+    /// Counts a failure of a take.
+    LOCKOUT = new("lockout.lua");
 }
 
 /// Forgets what counts under one key of a store. It is called rarely, so it is not loaded ahead:

@@ -140,7 +140,7 @@ impl CallKind {
         Self {
             what,
             is_list: what == CallWhat::Takes && asked.is_list(),
-            holds: what == CallWhat::Takes && count.spec.may_be_held,
+            holds: what == CallWhat::Takes && asked.counts.iter().any(|it| it.spec.may_be_held()),
             algorithm,
             now: *now,
             options: question.options,
@@ -257,9 +257,6 @@ impl TakeCall {
 
     /// The index of a further key over so many counts, of which some are in the call already.
     pub(super) fn named_again(&mut self, counts: usize) -> Option<usize> {
-        if self.kind.holds {
-            return None;
-        }
         let key = self.new_key(counts)?;
         self.names_twice = true;
         Some(key)

@@ -36,8 +36,8 @@ const MAX_NUMBER: u64 = 1 << 53;
 const USUAL: u8 = 0;
 const NAMES_TWICE: u8 = 1;
 const GENERAL: u8 = 2;
-/// The keys may be held.
-const HOLDS: u8 = 3;
+/// Is added to these: the keys may be held.
+const HOLDS: u8 = 16;
 /// Behind it, instead of a number of rows, the first record of a take over several counts says how
 /// many there are, and each other one 0: they have one row.
 const JOINT: u16 = 0x8000;
@@ -67,13 +67,15 @@ pub(super) fn write_questions(
         let asked = key.first();
         !asked.is_list() && !asked.owes() && asked.first().spec.is_usual()
     };
+    let mut counts = keys.iter().flat_map(|key| key.counts());
+    let may_be_held = counts.any(|it| it.spec.may_be_held());
     let kind = match names_twice {
-        _ if keys.iter().any(|key| key.counts()[0].spec.may_be_held) => HOLDS,
         true => NAMES_TWICE,
         false if keys.iter().any(is_usual) => USUAL,
         false => GENERAL,
     };
-    into.extend_from_slice(&[kind, 0, 0]);
+    let holds = if may_be_held { HOLDS } else { 0 };
+    into.extend_from_slice(&[kind + holds, 0, 0]);
     let mut specs = Specs::default();
     for key in keys {
         match key.first().what {
@@ -350,7 +352,8 @@ const NEVER: u64 = 2;
 const LATE: u64 = 3;
 const ERROR: u64 = 4;
 const ON_HOLD: u64 = 5;
-const OUTSIDE: u64 = 6;
+const ALLOWED_AFTER_FAILURES: u64 = 6;
+const OUTSIDE: u64 = 7;
 
 fn server_error(text: &[u8]) -> RedisError {
     let line: String = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
@@ -392,6 +395,7 @@ struct ReplyGroup<'a> {
     receipt: Option<Receipt>,
     /// How each quota stands after the last take.
     states: SmallVec<[QuotaReply; 1]>,
+    has_failures: bool,
 }
 
 /// What the reply says about a quota.
@@ -416,10 +420,8 @@ impl<'a> ReplyGroup<'a> {
             DENIED => Verdict::Denied {
                 retry_after: Duration::from_micros(number),
             },
-            ON_HOLD => Verdict::OnHold {
-                retry_after: Duration::from_micros(number),
-            },
-            ALLOWED => Verdict::Allowed,
+            ON_HOLD => spec.held_verdict(Duration::from_micros(number)),
+            ALLOWED | ALLOWED_AFTER_FAILURES => Verdict::Allowed,
             NEVER => Verdict::Never,
             _ => return None,
         };
@@ -443,6 +445,7 @@ impl<'a> ReplyGroup<'a> {
             verdict,
             receipt: is_allowed.then(|| Receipt::new(now, number, cost)),
             states,
+            has_failures: code == ALLOWED_AFTER_FAILURES,
         })
     }
 
@@ -472,7 +475,10 @@ impl<'a> ReplyGroup<'a> {
             let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
             Receipt::new(last.stamp(), serial, self.cost)
         });
-        Decision::from_states(self.verdict, Source::Redis, self.cost, states, receipt)
+        let mut decision =
+            Decision::from_states(self.verdict, Source::Redis, self.cost, states, receipt);
+        decision.has_failures = self.has_failures;
+        decision
     }
 }
 
@@ -589,6 +595,7 @@ mod tests {
         let of_questions = [
             ("USUAL", USUAL.into()),
             ("GENERAL", GENERAL.into()),
+            ("NAMES_TWICE", NAMES_TWICE.into()),
             ("HOLDS", HOLDS.into()),
             ("JOINT", JOINT.into()),
             ("OWED", OWED.into()),
@@ -602,6 +609,7 @@ mod tests {
             ("ON_HOLD", ON_HOLD),
             ("OUTSIDE", OUTSIDE),
             ("CALENDAR", CALENDAR.into()),
+            ("ALLOWED_AFTER_FAILURES", ALLOWED_AFTER_FAILURES),
         ];
         let (listed, mut compared) = (constants(), BTreeSet::new());
         let of_states = Algorithm::numbers_of_scripts();

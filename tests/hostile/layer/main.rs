@@ -8,6 +8,7 @@ mod first_steps;
 mod joint;
 mod keys;
 mod limits;
+mod lockouts;
 mod outcomes;
 mod outgoing;
 mod owed;

@@ -24,6 +24,7 @@ async fn a_busy_rule_has_an_outcome_of_its_own() {
         ("denied", 0),
         ("busy", 3),
         ("on_hold", 0),
+        ("locked_out", 0),
         ("never", 0),
         ("shadow_denied", 0),
     ];

@@ -114,6 +114,7 @@ fn each_is_needed(algorithm: Algorithm) {
         kit::script(&file(algorithm)),
         one_take().arguments(algorithm),
     );
+    let whole = player.play_of(&script, 2);
     let mut needless = Vec::new();
     for conjunction in conjunctions(&script) {
         for removed in 0..conjunction.len() {
@@ -123,7 +124,9 @@ fn each_is_needed(algorithm: Algorithm) {
                 .is_some();
             let mut number = 0;
             while !differs && number < MAX_HISTORIES {
-                differs = player.difference(&play, histories.get(number)).is_some();
+                let history = histories.get(number);
+                differs = player.difference(&play, history).is_some()
+                    && player.difference(&whole, history).is_none();
                 number += 1;
             }
             if !differs {

@@ -50,16 +50,19 @@ pub(super) fn one_take() -> History {
     play(rule(1, 1_000, 1, 1), vec![take_one()])
 }
 
-pub(super) fn histories_of(algorithm: Algorithm) -> Vec<History> {
-    let mut histories = vec![
-        unusual_questions(),
-        refunded(),
-        clock_goes_back(),
-        large_totals(),
-        totals_near_the_modulus(),
-        another_mark(),
-    ];
+/// Histories in which no state is damaged.
+pub(super) fn sound(algorithm: Algorithm) -> Vec<History> {
+    let mut histories = vec![unusual_questions(), refunded(), clock_goes_back()];
     histories.extend(reloads());
+    if algorithm == Algorithm::Gcra {
+        histories.extend([rules_in_turn(), inexact_drain()]);
+    }
+    histories
+}
+
+pub(super) fn histories_of(algorithm: Algorithm) -> Vec<History> {
+    let mut histories = sound(algorithm);
+    histories.extend([large_totals(), totals_near_the_modulus(), another_mark()]);
     histories.extend(damaged_fields());
     match algorithm {
         Algorithm::Gcra => histories.push(inexact_products()),
@@ -94,6 +97,34 @@ fn unusual_questions() -> History {
         .flat_map(|rule| rule.quotas)
         .collect();
     history
+}
+
+/// Another max, and then a rule of another window at the very instant of the next take: that needs a
+/// later expiry.
+fn rules_in_turn() -> History {
+    let (hour, other) = (3_600_000_000, rule(1, 1_000, 1, 1));
+    let row = RowNumbers {
+        cost: Cost::Units(1),
+        takes: 1,
+        deadline: None,
+    };
+    let mut steps = vec![take(Cost::Units(4)), Step::Rule(0, rule(20, hour, 20, 1))];
+    steps.extend([take(Cost::Units(4)), pass(500_000_000)]);
+    steps.extend([take_rows(1, vec![row]), take_one()]);
+    let mut history = play(rule(2, hour, 4, 1), steps);
+    history.rules[1] = other;
+    history
+}
+
+/// What has drained under another max is a product that a double does not hold: a microsecond later
+/// it would be a unit more.
+fn inexact_drain() -> History {
+    let (max, hour) = (9_999_997, 3_600_000_000);
+    let to = Step::Rule(0, rule(10_000_000, hour, 10_000_000, 1));
+    play(
+        rule(max, hour, max, 1),
+        vec![take(Cost::Max(0)), pass(1_156_666_667), to, take_one()],
+    )
 }
 
 /// All that was charged is given back.

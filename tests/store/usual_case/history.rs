@@ -314,9 +314,11 @@ pub(super) fn questions(
     let repeats = numbers.windows(2).any(|pair| pair[0] == pair[1]);
     let mut bytes = vec![repeats.into(), 0, 0];
     let mut places = Vec::new();
-    for rule in rules {
+    for (at, rule) in rules.iter().enumerate() {
         places.push(u16::try_from(bytes.len() + 1).expect("short"));
-        bytes.extend(rule.bytes(algorithm));
+        if keys.iter().any(|key| key.rule == at) {
+            bytes.extend(rule.bytes(algorithm));
+        }
     }
     let records = u16::try_from(bytes.len() + 1).expect("short");
     bytes[1..3].copy_from_slice(&records.to_be_bytes());

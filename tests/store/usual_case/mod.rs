@@ -19,6 +19,10 @@ fn answers_alike(algorithm: Algorithm) {
     let server = Redis::start();
     let player = Player::new(&server, algorithm);
     let play = player.play_of(&kit::script(&file(algorithm)), 3);
+    for history in directed::sound(algorithm) {
+        let difference = player.difference(&play, &history.arguments(algorithm));
+        assert_eq!(difference, None, "{history:?}");
+    }
     let histories = std::env::var("TIDEGATE_HISTORIES");
     let histories = histories.map_or(500, |number| number.parse().expect("a number"));
     proptest!(kit::random::config(histories), |(history in history())| {

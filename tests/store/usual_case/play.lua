@@ -217,7 +217,7 @@ local function act(world, what, now, numbers, text, flag)
   elseif what == 'refund' then
     return text and cjson.encode(refund({ keys[1], keys[1] .. ':refunded' }, { text, now })) or ''
   elseif what == 'reset' then
-    return tostring(reset({ keys[1], keys[1] .. ':refunded', keys[1] .. ':held' }, { now }))
+    return tostring(reset({ keys[1], keys[1] .. ':refunded', keys[1] .. ':held' }, { 0, now }))
   end
   local key = keys[1]
   if what == 'write' or what == 'list' then

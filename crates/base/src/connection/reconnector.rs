@@ -295,12 +295,9 @@ impl Attempts {
                     self.begin(target.clone(), preload.clone(), proof);
                     self.next_at = Some(Instant::now() + alone);
                     if is_beside {
-                        return Err(match target {
-                            Target::Server(server) if server.is_asking() => timed_out(format!(
-                                "the credentials have not come within {alone:?}"
-                            )),
-                            _ => no_connection_within(alone),
-                        });
+                        let is_asking = matches!(target, Target::Server(it) if it.is_asking());
+                        let what = if is_asking { "credentials" } else { "connection" };
+                        return Err(none_within(what, alone));
                     }
                 }
             }
@@ -393,16 +390,12 @@ pub(super) async fn within<T>(
 ) -> RedisResult<T> {
     tokio::time::timeout(limit, work)
         .await
-        .unwrap_or_else(|_| Err(no_connection_within(limit)))
+        .unwrap_or_else(|_| Err(none_within("connection", limit)))
 }
 
-/// A timeout error: no connection was made in this time.
-pub(super) fn no_connection_within(limit: Duration) -> RedisError {
-    timed_out(format!("no connection within {limit:?}"))
-}
-
-/// A timeout error with this message.
-pub(super) fn timed_out(message: String) -> RedisError {
+/// A timeout error: there was no connection, or whatever is named, in this time.
+pub(super) fn none_within(what: &str, limit: Duration) -> RedisError {
+    let message = format!("no {what} within {limit:?}");
     RedisError::from(io::Error::new(io::ErrorKind::TimedOut, message))
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::connection::reconnector::timed_out;
+use crate::connection::reconnector::none_within;
 use crate::in_flight_counter::InFlightCounter;
 
 /// How long a closure may take. The rest of an attempt's two seconds is left for connecting.
@@ -121,11 +121,7 @@ impl CredentialsProvider {
         let _asking = self.asking.try_acquire(usize::MAX);
         let asked = AssertUnwindSafe(async { (self.ask)().await }).catch_unwind();
         let refused = |why: String| {
-            let error = (
-                ErrorKind::AuthenticationFailed,
-                "there are no credentials",
-                why,
-            );
+            let error = (ErrorKind::AuthenticationFailed, "no credentials", why);
             Err(RedisError::from(error))
         };
         match timeout(MAX_ASKED, asked).await {
@@ -135,10 +131,7 @@ impl CredentialsProvider {
             Ok(Ok(Ok(credentials))) => Ok(credentials),
             Ok(Ok(Err(error))) => refused(error.to_string()),
             Ok(Err(_)) => refused("the closure panicked".to_owned()),
-            Err(_) => {
-                let message = format!("the credentials did not come within {MAX_ASKED:?}");
-                Err(timed_out(message))
-            }
+            Err(_) => Err(none_within("credentials", MAX_ASKED)),
         }
     }
 }

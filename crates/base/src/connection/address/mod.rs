@@ -10,7 +10,11 @@ mod credentials;
 mod url;
 
 use std::fmt;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 
@@ -72,9 +76,14 @@ pub struct RedisAddress {
     /// Who is asked for those at the sentinels.
     #[cfg(feature = "sentinel")]
     sentinel_credentials: Option<CredentialsProvider>,
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    resolve: Option<Arc<Resolve>>,
     #[cfg(feature = "tls")]
     certificates: Certificates,
 }
+
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+type Resolve = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
 
 /// What the hosts of an address are.
 #[derive(Clone, PartialEq, Eq)]
@@ -174,6 +183,8 @@ impl RedisAddress {
             credentials: None,
             #[cfg(feature = "sentinel")]
             sentinel_credentials: None,
+            #[cfg(any(feature = "cluster", feature = "sentinel"))]
+            resolve: None,
             #[cfg(feature = "tls")]
             certificates: Certificates::default(),
             seeds,
@@ -254,6 +265,34 @@ impl RedisAddress {
         self
     }
 
+    /// Where a server is reached that a cluster or sentinels name by this host and port, as behind a
+    /// NAT or port-forwards. Hosts of the address itself are reached as they are. TLS checks the
+    /// host that is returned. It is asked when a server is named first; after a panic that server is
+    /// tried as it was named. Default: servers are reached as they are named.
+    ///
+    /// ```
+    /// use tidegate::redis::RedisAddress;
+    ///
+    /// # fn main() -> Result<(), tidegate::StoreError> {
+    /// let address = RedisAddress::from_url("redis-cluster://127.0.0.1:7000")?
+    ///     .resolve(|_host, port| ("127.0.0.1".to_owned(), port));
+    /// # let _ = address;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    #[must_use]
+    pub fn resolve(
+        mut self,
+        resolve: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
+    ) -> Self {
+        self.resolve = Some(Arc::new(move |host, port| {
+            let reached = catch_unwind(AssertUnwindSafe(|| resolve(host, port)));
+            reached.unwrap_or_else(|_| (host.to_owned(), port))
+        }));
+        self
+    }
+
     /// The database. Default: that of the URL, or 0. A cluster has only the database 0; connecting
     /// with another one fails.
     #[must_use]
@@ -319,7 +358,10 @@ impl RedisAddress {
     /// The connection settings of a server that holds data.
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
     pub(super) fn server(&self, host: &str, port: u16) -> Server {
-        self.data_server(ConnectionAddr::Tcp(host.to_owned(), port))
+        let resolve = self.resolve.as_ref();
+        let reached = resolve.map(|resolve| resolve(host, port));
+        let (host, port) = reached.unwrap_or_else(|| (host.to_owned(), port));
+        self.data_server(ConnectionAddr::Tcp(host, port))
     }
 
     /// The connection settings of the servers in this address, as for servers that hold data. Not

@@ -1,0 +1,20 @@
+-- What is known of holds, where keys may be held: behind the keys stand as many that say it, each
+-- of them a hold (hold.lua) or what is known of failures (lockout.lua). Where there is nothing, the
+-- call is as one of keys that are never held.
+--
+-- Uses   kind; values: of all keys, or false
+-- Gives  kind and KEYS as of such a call; holds: by place, what was found, or nil if nothing was
+local holds
+if kind >= HOLDS then
+  kind = kind - HOLDS
+  local names, found = KEYS, values or call('MGET', _G.unpack(KEYS))
+  local places = #names / 2
+  for at = places + 1, 2 * places do
+    names[at] = nil
+    local known = found[at]
+    if known then
+      kind, holds = NAMES_TWICE, holds or {}
+      holds[at - places] = known
+    end
+  end
+end

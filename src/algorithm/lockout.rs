@@ -1,0 +1,249 @@
+//! What is known of a key's failures, and for how long it is held: the same as `lua/lockout.lua`.
+
+use super::algorithm::TEN_YEARS;
+
+/// In microseconds: steps end so long after the end of the last hold.
+const DAY: u64 = 86_400_000_000;
+
+/// After how many failures a key is held. Times are in microseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LockoutSpec {
+    pub(crate) after: usize,
+    pub(crate) within: u64,
+    /// For how long each time; the last one counts for all further times. There is at least one.
+    pub(crate) holds: Box<[u64]>,
+}
+
+/// What became of an admitted take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reported {
+    /// It failed. No other failure has this id.
+    Failed(u64),
+    Succeeded,
+    /// Nothing: it is only asked how many times the key was held.
+    Nothing,
+}
+
+/// What is known of a key. Times are in microseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct LockoutState {
+    until: u64,
+    /// From then on nothing of this is true.
+    ends: u64,
+    /// What was admitted before then counts nothing.
+    since: u64,
+    /// How many times in a row the key was held.
+    step: u64,
+    /// When each was admitted, and its id. Behind a hold, the one that has begun it.
+    failures: Vec<(u64, u64)>,
+}
+
+impl LockoutSpec {
+    /// For how long a key is held the n-th time.
+    pub(crate) fn hold(&self, step: u64) -> u64 {
+        let last = self.holds.len().saturating_sub(1);
+        let at = usize::try_from(step.saturating_sub(1)).map_or(last, |at| at.min(last));
+        self.holds.get(at).copied().unwrap_or(0)
+    }
+}
+
+impl LockoutState {
+    /// For how much longer the key is held.
+    pub(crate) fn held_for(&self, now: u64) -> Option<u64> {
+        let held = self.until.checked_sub(now)?;
+        (1..TEN_YEARS).contains(&held).then_some(held)
+    }
+
+    /// Whether a success would end something.
+    pub(crate) fn has_failures(&self, now: u64) -> bool {
+        self.ends > now && (self.step > 0 || !self.failures.is_empty())
+    }
+
+    pub(crate) const fn is_needed(&self, now: u64) -> bool {
+        self.ends > now
+    }
+
+    /// Holds the key at least so long, and says for how long it is held.
+    pub(crate) fn hold(&mut self, now: u64, time: u64) -> u64 {
+        self.until = self.until.max(now.saturating_add(time));
+        self.ends = self.ends.max(self.until);
+        self.until - now
+    }
+
+    /// Without failures, hold and steps: what was admitted before counts nothing.
+    pub(crate) fn reset(spec: &LockoutSpec, now: u64) -> Self {
+        Self {
+            ends: now + spec.within,
+            since: now + 1,
+            ..Self::default()
+        }
+    }
+
+    /// Counts what became of a take that was admitted then. The number is how many times in a row
+    /// the key was held, if this failure has begun the hold, or if it is only asked and the key is
+    /// held.
+    pub(crate) fn report(
+        &mut self,
+        spec: &LockoutSpec,
+        now: u64,
+        admitted: u64,
+        what: Reported,
+    ) -> u64 {
+        let mut next = self.at(spec, now);
+        let admitted = admitted.min(now);
+        let step_while_held = if next.until > now { next.step } else { 0 };
+        match what {
+            Reported::Nothing => return step_while_held,
+            Reported::Failed(id) => {
+                // It was asked before. One that has begun a hold is told again.
+                if let Some((at, _)) = next.failures.iter().find(|known| known.1 == id) {
+                    return if *at < next.since { step_while_held } else { 0 };
+                }
+                if admitted < next.since || admitted + spec.within <= now {
+                    return 0;
+                }
+            }
+            Reported::Succeeded if admitted < next.since => return 0,
+            Reported::Succeeded => (next.since, next.step) = (admitted + 1, 0),
+        }
+        let (since, window) = (next.since, spec.within);
+        let counts = |at: u64| at >= since && at + window > now && at < now + window;
+        next.failures.retain(|(at, _)| counts(*at));
+        let begun = match what {
+            Reported::Failed(id) => next.fail(spec, now, (admitted, id)),
+            _ => 0,
+        };
+        let steps_end = next.until + if next.step > 0 { DAY } else { 0 };
+        next.ends = steps_end.max(now + spec.within);
+        *self = next;
+        begun
+    }
+
+    /// Adds a failure, and holds the key if there are enough.
+    fn fail(&mut self, spec: &LockoutSpec, now: u64, failure: (u64, u64)) -> u64 {
+        self.failures.push(failure);
+        if self.failures.len() < spec.after {
+            return 0;
+        }
+        (self.step, self.since) = (self.step + 1, now + 1);
+        self.until = self.until.max(now + spec.hold(self.step));
+        self.failures = vec![failure];
+        self.step
+    }
+
+    /// What of this is still true.
+    fn at(&self, spec: &LockoutSpec, now: u64) -> Self {
+        let mut known = match self.is_needed(now) {
+            true => self.clone(),
+            false => Self::default(),
+        };
+        // The clock went back.
+        if known.until >= now + TEN_YEARS {
+            known.until = 0;
+        }
+        if known.since > now + spec.within {
+            known.since = 0;
+        }
+        if now > known.until + DAY {
+            known.step = 0;
+        }
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn spec() -> LockoutSpec {
+        LockoutSpec {
+            after: 3,
+            within: 60 * SECOND,
+            holds: [10 * SECOND, 100 * SECOND].into(),
+        }
+    }
+
+    fn fail(state: &mut LockoutState, at: u64, id: u64) -> u64 {
+        state.report(&spec(), at * SECOND, at * SECOND, Reported::Failed(id))
+    }
+
+    #[test]
+    fn so_many_failures_hold_the_key_longer_each_time() {
+        let mut state = LockoutState::default();
+        let told: Vec<_> = (1..=3).map(|at| fail(&mut state, 1_000 + at, at)).collect();
+        assert_eq!(told, [0, 0, 1]);
+        assert_eq!(state.held_for(1_003 * SECOND), Some(10 * SECOND));
+        // What was asked before is told again, and counts nothing.
+        assert_eq!([2, 3].map(|id| fail(&mut state, 1_003, id)), [0, 1]);
+        // Others of the same episode.
+        assert_eq!((4..50).map(|id| fail(&mut state, 1_003, id)).max(), Some(0));
+        assert_eq!(state.held_for(1_013 * SECOND), None);
+        let again: Vec<_> = (50..53).map(|id| fail(&mut state, 1_020, id)).collect();
+        assert_eq!(again, [0, 0, 2]);
+        let again: Vec<_> = (60..63).map(|id| fail(&mut state, 1_130, id)).collect();
+        assert_eq!(again, [0, 0, 3]);
+        assert_eq!(state.held_for(1_130 * SECOND), Some(100 * SECOND));
+        // A day after the end of the last hold.
+        let later = 1_230 + 86_400;
+        let again: Vec<_> = (70..73).map(|id| fail(&mut state, later + 1, id)).collect();
+        assert_eq!(again, [0, 0, 1]);
+    }
+
+    #[test]
+    fn a_failure_makes_no_step_last_longer() {
+        let mut state = LockoutState::default();
+        (1..=3).for_each(|at| _ = fail(&mut state, 1_000 + at, at));
+        let end = 1_013 + 86_400;
+        assert_eq!(fail(&mut state, end - 5, 4), 0);
+        let again: Vec<_> = (5..7).map(|id| fail(&mut state, end + 5, id)).collect();
+        assert_eq!(again, [0, 1]);
+    }
+
+    #[test]
+    fn failures_leave_the_window() {
+        let mut state = LockoutState::default();
+        for at in 1..100 {
+            assert_eq!(fail(&mut state, 1_000 + 30 * at, at), 0);
+        }
+        // Admitted long ago.
+        let (now, admitted) = (4_000 * SECOND, 3_940 * SECOND);
+        assert_eq!(
+            state.report(&spec(), now, admitted, Reported::Failed(1_000)),
+            0
+        );
+        assert_eq!(fail(&mut state, 4_000, 1_001), 0);
+    }
+
+    #[test]
+    fn a_success_ends_failures_and_steps_and_no_hold() {
+        let mut state = LockoutState::default();
+        (1..=3).for_each(|at| _ = fail(&mut state, 1_000 + at, at));
+        let success = |state: &mut LockoutState, now: u64, admitted: u64| {
+            state.report(
+                &spec(),
+                now * SECOND,
+                admitted * SECOND,
+                Reported::Succeeded,
+            )
+        };
+        // Of a take that was admitted before the hold.
+        success(&mut state, 1_004, 1_002);
+        assert!(state.has_failures(1_004 * SECOND));
+        fail(&mut state, 1_014, 4);
+        fail(&mut state, 1_016, 5);
+        success(&mut state, 1_020, 1_015);
+        // The one behind the success stays.
+        assert_eq!(fail(&mut state, 1_020, 6), 0);
+        assert_eq!(fail(&mut state, 1_020, 7), 1);
+        state = LockoutState::reset(&spec(), 1_021 * SECOND);
+        assert_eq!(state.held_for(1_021 * SECOND), None);
+        assert!(!state.has_failures(1_021 * SECOND));
+        assert_eq!(
+            state.report(&spec(), 1_022 * SECOND, 1_020 * SECOND, Reported::Failed(9)),
+            0
+        );
+        assert!(!state.has_failures(1_022 * SECOND));
+    }
+}

@@ -1,0 +1,193 @@
+//! What is said of a take under a lock-out: that it has failed, or succeeded.
+
+use std::mem::replace;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, sleep};
+
+use super::charge::Charge;
+use super::charges::Charges;
+use crate::deadline::Deadline;
+use crate::decision::Receipt;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::jitter;
+use crate::log_on_change::LogOnChange;
+use crate::store::{Ask, Change, StoreFuture};
+use crate::sync::lock;
+use crate::trace;
+
+/// Tells of failures that the store was not told, and of those without a key.
+static UNTOLD: LogOnChange = LogOnChange::new();
+static NO_KEY: LogOnChange = LogOnChange::new();
+
+/// The pause before the store is told again, and up to how much longer it is.
+const PAUSE: Duration = Duration::from_millis(200);
+const MAX_JITTER: Duration = Duration::from_millis(100);
+
+/// What a store is told of a charge.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) charge: Charge,
+    change: Change,
+}
+
+impl Charge {
+    /// Says that the request has failed, such as a login with a wrong password: after so many
+    /// failures its key is [locked out](crate::Rule::with_lockout). The store is told in the
+    /// background, again until it answers, also if the request is dropped; before a refusal that is
+    /// delayed, say it first. What is said first of a charge counts, also before the outcome of the
+    /// response, and clones are one charge. Under a rule without a lock-out it does nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::rule::Lockout;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let hour = Duration::from_secs(3_600);
+    /// let lockout = Lockout::after(2).hold([hour]).on([] as [&str; 0]);
+    /// let login = Rule::new("login", [Quota::per_minute(10)])?.with_lockout(lockout)?;
+    /// let limits = Limits::new([login]);
+    /// for _ in 0..2 {
+    ///     let admitted = limits.check("login", "alice").await?;
+    ///     admitted.charge.expect("it was charged").failed();
+    /// }
+    /// let refused = limits.check("login", "alice").await.unwrap_err();
+    /// assert!(refused.decision().is_some_and(|it| it.is_locked_out()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn failed(&self) {
+        let id = next_id();
+        self.ended(|receipt| Change::Failed { receipt, id });
+    }
+
+    /// Says that the request has succeeded: earlier failures of its key count no more, and the
+    /// next hold is a first one. A hold stays. See [`failed`](Self::failed).
+    pub fn succeeded(&self) {
+        self.ended(Change::Succeeded);
+    }
+
+    /// Tells the store, unless something was said before, or a success would end nothing.
+    fn ended(&self, change: impl FnOnce(Receipt) -> Change) {
+        let change = change(self.receipt());
+        let is_needed = !matches!(change, Change::Succeeded(_)) || self.decision().has_failures;
+        match self.take().locked() {
+            Some(_) if replace(&mut lock(&self.inner.state).has_ended, true) || !is_needed => {}
+            Some(count) if count.name_in_store().has_key() => {
+                let mut charge = self.clone();
+                charge.stop_keeping_open();
+                self.inner.refunds.report(Report { charge, change });
+            }
+            Some(_) if NO_KEY.failed() => {
+                let path = self.take().rule().path();
+                trace::event!(warn: path, "a failure has no key: it would lock everyone out");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Charges {
+    /// Says of each charge that the request has [failed](Charge::failed), for rules that
+    /// [lock out](crate::Rule::with_lockout).
+    ///
+    /// ```
+    /// use tidegate::store::Charges;
+    ///
+    /// async fn login(charges: Charges) -> &'static str {
+    ///     if !is_right().await {
+    ///         charges.of("login").failed();
+    ///         return "the name or the password is wrong";
+    ///     }
+    ///     charges.of("login").succeeded();
+    ///     "welcome"
+    /// }
+    /// # async fn is_right() -> bool { true }
+    /// # let _ = login;
+    /// ```
+    pub fn failed(&self) {
+        self.iter().for_each(Charge::failed);
+    }
+
+    /// Says of each charge that the request has [succeeded](Charge::succeeded).
+    pub fn succeeded(&self) {
+        self.iter().for_each(Charge::succeeded);
+    }
+}
+
+impl Report {
+    /// Tells the store.
+    pub(super) fn ask(&self) -> StoreFuture<u64> {
+        let take = self.charge.take();
+        let ask = take.first_question(take.cost()).unawaited(Ask::PATIENCE);
+        self.charge.store().change(&ask, &self.change)
+    }
+
+    /// Waits for the answer, and tells the store again until it answers, or until that is too late
+    /// to count.
+    pub(super) async fn insist(self, mut answer: StoreFuture<u64>) {
+        let within = self.charge.take().lockout().map_or(0, |it| it.within);
+        let began = Instant::now();
+        loop {
+            match Deadline::after(Ask::PATIENCE).wait_for(answer).await {
+                Some(Ok(step)) => return self.answered(step),
+                Some(Err(error)) if self.is_final(&error) => return,
+                _ => {}
+            }
+            if began.elapsed() >= Duration::from_micros(within) {
+                return self.is_lost();
+            }
+            sleep(PAUSE + jitter::up_to(MAX_JITTER)).await;
+            answer = self.ask();
+        }
+    }
+
+    /// Whether there is no use in telling it again.
+    fn is_final(&self, error: &StoreError) -> bool {
+        let is_final = error.kind() == StoreErrorKind::Configuration;
+        if UNTOLD.failed() {
+            let (path, error) = (self.charge.take().rule().path(), error.to_string());
+            trace::event!(warn: path, error, is_final,
+                "failures stay in this process until the store answers");
+        }
+        is_final
+    }
+
+    #[cold]
+    pub(super) fn is_lost(&self) {
+        let path = self.charge.take().rule().path();
+        trace::event!(warn: path, "a failure is lost");
+    }
+
+    /// Logs that a hold has begun.
+    pub(super) fn answered(&self, step: u64) {
+        let path = self.charge.take().rule().path();
+        if UNTOLD.worked() {
+            trace::event!(warn: path, "failures are counted again");
+        }
+        let Some(lockout) = self.charge.take().lockout().filter(|_| step > 0) else {
+            return;
+        };
+        let (take, hold) = (
+            self.charge.take(),
+            Duration::from_micros(lockout.hold(step)),
+        );
+        let until = SystemTime::now()
+            .checked_add(hold)
+            .map(httpdate::fmt_http_date);
+        let key = take.key().hashed().to_string();
+        let (shadow, until) = (take.in_shadow(), until.unwrap_or_default());
+        trace::event!(warn: path, key, step, until, shadow, "a key is locked out");
+    }
+}
+
+/// No other failure has it.
+fn next_id() -> u64 {
+    static FIRST: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..1 << 51));
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    *FIRST + 1 + LAST.fetch_add(1, Ordering::Relaxed)
+}

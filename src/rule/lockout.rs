@@ -1,0 +1,240 @@
+//! After how many failures a key is locked out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::outcomes::Outcomes;
+use super::policy::Policy;
+use super::rule::Rule;
+use super::rule_error::RuleError;
+use super::settings::RuleSettings;
+use crate::algorithm::Algorithm;
+use crate::algorithm::lockout::LockoutSpec;
+use crate::algorithm::spec::Holding;
+use crate::key::{Everyone, KeyExtractor};
+use crate::quota::Quota;
+
+/// In microseconds.
+const SECOND: u64 = 1_000_000;
+
+/// Holds a key after so many failures, longer each time: see [`Rule::with_lockout`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::rule::Lockout;
+/// use tidegate::{PeerIp, Quota, Rule};
+///
+/// let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+/// let lockout = Lockout::after(5)
+///     .within(minutes(15))
+///     .hold([minutes(15), minutes(60), minutes(24 * 60)])
+///     .on(["401"]);
+/// let login = Rule::new("login", [Quota::per_minute(10)])?.with_key(PeerIp);
+/// let login = login.with_lockout(lockout)?;
+/// # let _ = login;
+/// # Ok::<(), tidegate::rule::RuleError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Lockout {
+    spec: LockoutSpec,
+    /// Failures, if it was said which they are, and successes.
+    outcomes: [Option<Result<Outcomes, RuleError>>; 2],
+    subject: Option<Arc<str>>,
+}
+
+impl Lockout {
+    /// The most failures that may be counted.
+    pub const MAX_AFTER: u32 = 100;
+
+    /// After so many failures of a key, 1 to 100.
+    #[must_use]
+    pub fn after(failures: u32) -> Self {
+        Self {
+            spec: LockoutSpec {
+                after: failures as usize,
+                within: 900_000_000,
+                holds: Box::default(),
+            },
+            outcomes: [None, None],
+            subject: None,
+        }
+    }
+
+    /// Within which time the requests came that failed, 1 s to ten years: in any such span, by the
+    /// store's clock. Default: 15 minutes.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Self {
+        self.spec.within = micros(time);
+        self
+    }
+
+    /// For how long the key is held the first time, the second time, and so on, 1 s to ten years
+    /// each; the last one counts for all further times. A day after the end of the last hold, and
+    /// after a success, the next time is a first one. At least one is required.
+    #[must_use]
+    pub fn hold(mut self, times: impl IntoIterator<Item = Duration>) -> Self {
+        self.spec.holds = times.into_iter().map(micros).collect();
+        self
+    }
+
+    /// Which responses are failures, as in [`Rule::with_refund_on`]: a class such as `"4xx"`, a
+    /// status such as `"401"`, a gRPC status such as `"grpc-16"`, or `"error"`. It has to be said:
+    /// a form answers a wrong password with a 200, and a 401 of an expired token is none. It may be
+    /// empty, if code says [`Charges::failed`](crate::store::Charges::failed).
+    #[must_use]
+    pub fn on<'a>(mut self, outcomes: impl IntoIterator<Item = &'a str>) -> Self {
+        self.outcomes[0] = Some(Outcomes::of_lockout(outcomes));
+        self
+    }
+
+    /// Which responses are successes. Default: none, since a page that is shown, or a login of the
+    /// attacker under the same address, would end failures as well.
+    #[must_use]
+    pub fn reset_on<'a>(mut self, outcomes: impl IntoIterator<Item = &'a str>) -> Self {
+        self.outcomes[1] = Some(Outcomes::of_lockout(outcomes));
+        self
+    }
+
+    /// Which [subject](super::Subject) of a [joint](Rule::joint) rule is held, which has to say it.
+    /// Not one that is everyone.
+    #[must_use]
+    pub fn subject(mut self, name: &str) -> Self {
+        self.subject = Some(name.into());
+        self
+    }
+
+    /// Whether a quota lets so few requests pass within the time that none can be held.
+    fn is_out_of_reach(&self, policy: &Policy, of: &RuleSettings) -> bool {
+        let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(of.cost).max(1));
+        let [max, window, within, cost] =
+            [quota.max(), quota.window_micros(), self.spec.within, cost].map(u128::from);
+        let units = match of.algorithm.algorithm() {
+            Algorithm::Gcra => u128::from(quota.burst()) + max * within / window,
+            _ => max * (within / window + 1),
+        };
+        !policy.is_concurrent() && units / cost < self.spec.after as u128
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Rule {
+    /// Holds a key after so many failures: its requests are denied at once, as
+    /// [`LockedOut`](crate::decision::Verdict::LockedOut), with a 429 that says until when, in all
+    /// processes that share the store.
+    ///
+    /// What a failure is, says [`Lockout::on`] by the response, or code by
+    /// [`Charges::failed`](crate::store::Charges::failed). Each counts once, by the store's clock, at
+    /// the instant at which its request was admitted. Failures of requests that were admitted before
+    /// the last hold, or before the last [success](Lockout::reset_on), count nothing: fifty guesses
+    /// side by side are one episode. How many guesses run side by side is bound by the quotas, of
+    /// which each has to let so many requests pass.
+    ///
+    /// A request that is dropped before its response counts nothing, and stays charged; code that
+    /// delays a refusal says `failed()` first. While the store gives no answer, a failure is asked
+    /// again until it is too old to count; what a [fallback](crate::Resilient::fallback) admits
+    /// counts in its process. A process that is killed takes with it what it has not told yet.
+    ///
+    /// [`Limits::reset`](crate::Limits::reset) ends failures, hold and steps. An operator who lets a
+    /// key through admits it while its hold runs on. A [shadow rule](Self::into_shadow) counts,
+    /// and denies nobody. Without this setting, holds are ignored at once.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] that says what does not make sense, or what it cannot stand beside.
+    pub fn with_lockout(self, lockout: Lockout) -> Result<Self, RuleError> {
+        let rule = self.with(|it| it.lockout = Some(Arc::new(lockout)));
+        rule.settings.check_lockout(&rule.settings.policies)?;
+        rule.with_plans(std::iter::empty::<(&str, _)>())
+    }
+
+    /// Whether failures count.
+    pub(crate) fn counts_failures(&self) -> bool {
+        self.settings.lockout.is_some()
+    }
+
+    /// Which outcomes are failures, and which are successes.
+    pub(crate) fn lockout_outcomes(&self) -> [Option<&Outcomes>; 2] {
+        let lockout = self.settings.lockout.as_deref();
+        [0, 1].map(|at| lockout?.outcomes[at].as_ref()?.as_ref().ok())
+    }
+}
+
+impl RuleSettings {
+    /// What may hold the keys of the count of this subject, with this cost of its own.
+    pub(super) fn holding(&self, subject: Option<usize>, cost: Option<u64>) -> Holding {
+        match &self.lockout {
+            Some(lockout) if self.is_locked(lockout, subject, cost) => {
+                Holding::Failures(lockout.spec.clone().into())
+            }
+            _ if self.hold_at_most.is_some() => Holding::Partner,
+            _ => Holding::Nothing,
+        }
+    }
+
+    fn is_locked(&self, of: &Lockout, subject: Option<usize>, cost: Option<u64>) -> bool {
+        let held = of.subject.as_deref().and_then(|it| self.place_of(Some(it)));
+        cost.is_none() && subject == held
+    }
+
+    /// Whether failures can hold a key under these policies, of the rule or of a plan.
+    pub(super) fn check_lockout(&self, policies: &[Policy]) -> Result<(), RuleError> {
+        let Some(lockout) = &self.lockout else {
+            return Ok(());
+        };
+        let [on, reset_on] = lockout.outcomes.clone().map(Option::transpose);
+        let (on, reset_on) = (on?, reset_on?);
+        let (spec, subject) = (&lockout.spec, lockout.subject.as_deref());
+        let place = subject.and_then(|name| self.place_of(Some(name)));
+        let key = place.map_or(self.key.as_ref(), |at| self.subjects[at].key());
+        let is_time = |time: &u64| (SECOND..=micros(Quota::MAX_WINDOW)).contains(time);
+        let is_locked = |policy: &Policy| {
+            let place = self.place_of(policy.subject());
+            let is_of_window = !policy.is_concurrent() && policy.period().is_none();
+            is_of_window && self.is_locked(lockout, place, policy.cost())
+        };
+        let is_small = |it: &&Policy| lockout.is_out_of_reach(it, self);
+        Err(RuleError::Lockout(match () {
+            () if place.is_none()
+                && subject.is_some()
+                && self.only_subject.as_deref() != subject =>
+            {
+                return Err(RuleError::UnknownSubject(
+                    subject.unwrap_or_default().to_owned(),
+                ));
+            }
+            () if !(1..=Lockout::MAX_AFTER as usize).contains(&spec.after) => {
+                "a lock-out after 1 to 100 failures was expected"
+            }
+            () if spec.holds.is_empty() => "a lock-out without hold, expected such as 15 minutes",
+            () if !spec.holds.iter().chain([&spec.within]).all(is_time) => {
+                "within and hold of a lock-out, expected 1 s to ten years"
+            }
+            () if on.is_none() => {
+                "a lock-out without on, expected which answers are failures, such as \"401\"; \
+                 an empty list if code says it"
+            }
+            () if on
+                .zip(reset_on)
+                .is_some_and(|(on, reset_on)| on.overlap(&reset_on)) =>
+            {
+                "an answer is in on and in reset-on, expected one"
+            }
+            () if subject.is_none() && !self.subjects.is_empty() => {
+                "several subjects, expected subject: the one that is locked out"
+            }
+            () if key.is_some_and(|it| it.mark() == Everyone.mark()) => {
+                "one failing client would lock everyone out, expected a key"
+            }
+            () if !policies.iter().any(is_locked) => {
+                "nothing counts the requests of the key, expected a quota at their cost"
+            }
+            () => {
+                let small = policies.iter().find(is_small).map(Policy::quota);
+                return small.map_or(Ok(()), |it| Err(RuleError::LockoutAfter(it, spec.after)));
+            }
+        }))
+    }
+}

@@ -1,0 +1,78 @@
+//! Four processes and a user whose password is guessed.
+
+use tidegate::rule::Lockout;
+use tidegate::store::Change;
+
+use crate::*;
+
+/// Guesses of all processes, side by side.
+const GUESSES: usize = 1_000;
+/// How many may reach the handler in a minute.
+const MAX: u64 = 20;
+
+fn login(max: u64) -> Rule {
+    let lockout = Lockout::after(5).hold([HOUR, 24 * HOUR]);
+    let rule = kit::per_minute("login", max).with_key(Header::new("x-user"));
+    let rule = rule.with_lockout(lockout.on(["401"]).reset_on(["303"]));
+    rule.expect("it makes sense")
+}
+
+/// Plays one process: requests side by side, of which each is answered with this status.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "is started by other tests"]
+async fn worker_logs_in() {
+    let Some(words) = instructions() else { return };
+    let [max, requests, status] = numbers(&words);
+    let limits = Limits::new([login(max)]).store(store(&words[0]).await);
+    let (handled, status) = (Arc::new(AtomicU64::new(0)), status as u16);
+    let count = Arc::clone(&handled);
+    let handler = get(async move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(kit::millis(3)).await;
+        StatusCode::from_u16(status).expect("a status")
+    });
+    let app = Router::new().route("/", handler.layer(limits.layer("login")));
+    let ask = || kit::http::ask(&app, "/", "x-user: alice");
+    let answers = join_all((0..requests).map(|_| ask())).await;
+    assert!(limits.flush(5 * SECOND).await);
+    let denied = answers.iter().filter(|it| it.status == 429).count();
+    println!(
+        "\nhandled {}\ndenied {denied}",
+        handled.load(Ordering::Relaxed)
+    );
+}
+
+/// What came of logins of all processes: how many reached the handler, how many did not, and how
+/// many times in a row the user was locked out.
+async fn logins(max: u64, status: u16) -> (u64, u64, u64) {
+    let server = Redis::start();
+    let share = GUESSES / PROCESSES;
+    let workers = start_workers("lockouts::worker_logs_in", PROCESSES, |_| {
+        format!("{} {max} {share} {status}", server.url)
+    });
+    let outputs = outputs(workers);
+    let take = Take::new(Arc::new(login(max)), Key::default().with("x"));
+    let take = Take::new(Arc::clone(take.rule()), Header::new("x-user").key("alice"));
+    let store = kit::store_on(&server).await;
+    let step = store.change(&take, &Change::AskLockout).await;
+    let sum = |what| sum(&outputs, what);
+    (sum("handled "), sum("denied "), step.expect("an answer"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_guesses_are_one_episode() {
+    let _machine = MACHINE.lock().await;
+    let (handled, denied, step) = logins(MAX, 401).await;
+    assert_eq!(handled + denied, GUESSES as u64);
+    assert!((5..=MAX).contains(&handled), "{handled}");
+    assert_eq!(step, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_good_logins_lock_nobody_out() {
+    let _machine = MACHINE.lock().await;
+    for status in [303, 500, 200] {
+        let all = logins(GUESSES as u64, status).await;
+        assert_eq!(all, (GUESSES as u64, 0, 0), "{status}");
+    }
+}

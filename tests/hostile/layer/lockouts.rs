@@ -1,0 +1,277 @@
+//! Attacks on a lock-out: faults of the store, clients that leave, and somebody who wants to lock
+//! others out, or to get out.
+
+use std::sync::atomic::AtomicUsize;
+
+use tidegate::rule::Lockout;
+use tidegate::store::{Ask, Change};
+
+use super::*;
+
+fn login(after: u32) -> Rule {
+    let lockout = Lockout::after(after).within(HOUR).hold([HOUR]).on(["401"]);
+    let rule = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
+    rule.with_lockout(lockout).expect("it makes sense")
+}
+
+/// Statuses of requests of a user that the handler answers with a 401.
+async fn guesses(world: &World, user: &str, number: usize) -> Vec<u16> {
+    let fields = format!("x-user: {user}, x-status: 401");
+    world.statuses("login", &fields, number).await
+}
+
+async fn is_locked_out(limits: &Limits, user: &str) -> bool {
+    let user = Header::new("x-user").key(user);
+    let peeked = limits.peek("login", user).await.expect("an answer");
+    peeked.expect("there is a rule").remaining() == 0
+}
+
+/// Does what it is asked, and loses the first answers to each change.
+#[derive(Debug)]
+struct LosesAnswers {
+    inner: MemoryStore,
+    changes: AtomicUsize,
+}
+
+impl Store for LosesAnswers {
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        self.inner.take(ask)
+    }
+
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let answer = self.inner.change(ask, change);
+        match self.changes.fetch_add(1, Ordering::Relaxed) % 3 {
+            2 => answer,
+            _ => {
+                let lost = StoreError::new(StoreErrorKind::Timeout, "the answer is lost");
+                StoreFuture::ready(Err(lost))
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        "loses answers".to_owned()
+    }
+}
+
+/// A failure counts once, however often it is told, and its line is written when the answer is there.
+#[tokio::test(start_paused = true)]
+async fn lost_answers() {
+    let log = kit::log::Log::start();
+    let store = LosesAnswers {
+        inner: MemoryStore::new().tokio_clock(),
+        changes: AtomicUsize::new(0),
+    };
+    let world = World::new([login(3)], store);
+    for expected in [false, false, true] {
+        guesses(&world, "alice", 1).await;
+        assert!(world.limits.flush(MINUTE).await);
+        assert_eq!(is_locked_out(&world.limits, "alice").await, expected);
+    }
+    let lines = log.lines();
+    let begun = lines.iter().filter(|it| it.contains("a key is locked out"));
+    assert_eq!(begun.count(), 1, "{lines:?}");
+}
+
+/// Redis stands still, or is killed and comes back with what it had: what failed meanwhile counts
+/// once it answers, and one warning says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_away() {
+    let mut server = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    for is_killed in [false, true] {
+        let store = Resilient::redis(&*server.url, "shop").expect("a valid address");
+        let world = World::new([login(3)], store.connect().await.expect("a server"));
+        let user = format!("{is_killed}");
+        let fields = format!("x-user: {user}, x-status: 401, x-hold: 300");
+        let fails = join_all((0..3).map(|_| world.ask("login", &fields)));
+        let (answers, ()) = tokio::join!(fails, async {
+            sleep(millis(150)).await;
+            server.go_away(is_killed);
+        });
+        assert!(answers.iter().all(|it| it.status == 401), "{answers:?}");
+        sleep(millis(500)).await;
+        server.come_back(is_killed);
+        let is_locked = async || {
+            let user = Header::new("x-user").key(&*user);
+            let peeked = world.limits.peek("login", user).await;
+            peeked.is_ok_and(|it| it.is_some_and(|it| it.remaining() == 0))
+        };
+        kit::within(PATIENT, "the failures count", is_locked).await;
+    }
+}
+
+/// What a fallback admits counts in its process, and it holds the key there.
+#[tokio::test(start_paused = true)]
+async fn a_fallback_counts() {
+    let away = Stub::answering(MemoryStore::new(), |_| {
+        let error = StoreError::new(StoreErrorKind::Unavailable, "away");
+        Some(StoreFuture::ready(Err(error)))
+    });
+    let store = Resilient::bare(away).fallback(Share::of_processes(2));
+    let world = World::new([login(3)], store);
+    assert_eq!(guesses(&world, "alice", 5).await, [401, 401, 401, 429, 429]);
+}
+
+/// A store that knows no failures: takes go on, and one warning says so.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_counts_no_failures() {
+    let log = kit::log::Log::start();
+    let world = World::new([login(3)], Stub::that_cannot_owe());
+    assert_eq!(guesses(&world, "alice", 9).await, [401; 9]);
+    assert!(world.limits.flush(MINUTE).await);
+    let lines = log.lines();
+    let told = lines
+        .iter()
+        .filter(|it| it.contains("does not count failures"));
+    assert_eq!(told.count(), 1, "{lines:?}");
+}
+
+/// A request that is dropped at any of its awaits counts a failure once, or not at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_at_any_await() {
+    let (_server, _proxy, store) = kit::far(millis(2)).await;
+    let world = World::new([login(2)], store);
+    let mut seen = BTreeSet::new();
+    for polls in 0..12 {
+        let user = polls.to_string();
+        let fields = format!("x-user: {user}, x-status: 401, x-hold: 2");
+        let mut request = Box::pin(world.ask("login", &fields));
+        for _ in 0..polls {
+            if poll_immediate(&mut request).await.is_some() {
+                request = Box::pin(world.ask("login", "x-user: another"));
+                break;
+            }
+            sleep(millis(1)).await;
+        }
+        drop(request);
+        assert!(world.limits.flush(PATIENT).await);
+        assert!(
+            !is_locked_out(&world.limits, &user).await,
+            "{polls}: it counts twice"
+        );
+        guesses(&world, &user, 1).await;
+        assert!(world.limits.flush(PATIENT).await);
+        seen.insert(is_locked_out(&world.limits, &user).await);
+        guesses(&world, &user, 1).await;
+        assert!(world.limits.flush(PATIENT).await);
+        assert!(is_locked_out(&world.limits, &user).await, "{polls}");
+    }
+    assert_eq!(
+        seen.len(),
+        2,
+        "some were dropped before their answer, some behind it"
+    );
+}
+
+/// Another process ends a hold: the denials that this one keeps are over within a second.
+#[tokio::test]
+async fn another_process_ends_it() {
+    let server = Redis::start();
+    let process = async || {
+        let store = Resilient::redis(&*server.url, "shop").expect("a valid address");
+        let store = store.denial_cache(MINUTE).timeout(PATIENT);
+        World::new([login(3)], store.connect().await.expect("a server"))
+    };
+    let [one, other] = [process().await, process().await];
+    guesses(&one, "alice", 3).await;
+    assert!(one.limits.flush(PATIENT).await);
+    for _ in 0..3 {
+        let denied = other.ask("login", "x-user: alice").await;
+        assert!(denied.decision().is_locked_out(), "{denied:?}");
+    }
+    let denied = other.ask("login", "x-user: alice").await;
+    assert_eq!(denied.decision().source(), Source::Cache);
+    let user = Header::new("x-user").key("alice");
+    assert!(one.limits.reset("login", user).await.expect("an answer"));
+    let began = Instant::now();
+    let is_admitted = async || other.ask("login", "x-user: alice").await.status == 200;
+    kit::within(PATIENT, "it is admitted", is_admitted).await;
+    assert!(began.elapsed() < 3 * SECOND, "{:?}", began.elapsed());
+}
+
+/// What an attacker may try: a flood while the user is held neither makes the hold longer nor the
+/// next one; and guesses just below the number go on for ever, at a pace that the time bounds.
+#[tokio::test(start_paused = true)]
+async fn a_flood_changes_nothing() {
+    let lockout = Lockout::after(3)
+        .within(MINUTE)
+        .hold([MINUTE, HOUR])
+        .on(["401"]);
+    let rule = kit::per_hour("login", 10_000).with_key(Header::new("x-user"));
+    let world = World::paused([rule.with_lockout(lockout).expect("it makes sense")]);
+    guesses(&world, "alice", 3).await;
+    for _ in 0..59 {
+        assert_eq!(guesses(&world, "alice", 20).await, [429; 20]);
+        advance(SECOND).await;
+    }
+    advance(2 * SECOND).await;
+    assert_eq!(guesses(&world, "alice", 2).await, [401; 2]);
+    let mut admitted = 0;
+    for _ in 0..60 {
+        advance(MINUTE).await;
+        admitted += guesses(&world, "alice", 2)
+            .await
+            .iter()
+            .filter(|it| **it == 401)
+            .count();
+    }
+    assert_eq!(admitted, 120);
+    assert_eq!(guesses(&world, "alice", 2).await, [401, 429]);
+}
+
+/// The page says until when and how often, also for the subject of a joint rule; a reset there ends
+/// it.
+#[tokio::test(start_paused = true)]
+async fn the_page() {
+    let subject = |name: &str| {
+        let key = Header::new(format!("x-{name}"));
+        Subject::new(name, key).limit(Quota::per_hour(1_000))
+    };
+    let lockout = Lockout::after(3)
+        .within(HOUR)
+        .hold([HOUR, 2 * HOUR])
+        .on(["401"]);
+    let joint = Rule::joint("login", [subject("net"), subject("user")]).expect("valid");
+    let joint = joint
+        .with_lockout(lockout.clone().subject("user"))
+        .expect("it makes sense");
+    let single = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
+    let single = single.with_lockout(lockout).expect("it makes sense");
+    for (rule, subject) in [(single, None), (joint, Some("user"))] {
+        let world = World::paused([rule]);
+        let page = world.limits.page().allow_changes().show_keys().router();
+        let ask = async |what: &str| {
+            let body = json!({"rule": "login", "key": "alice", "subject": subject});
+            let (status, answer) =
+                kit::operate(&page, &format!("/api/{what}"), &body.to_string()).await;
+            assert_eq!(status, 200, "{answer}");
+            serde_json::from_str::<Value>(&answer).expect("JSON")
+        };
+        for times in 1..=2_u64 {
+            let shown = ask("key").await;
+            assert_eq!(
+                (&shown["locked_out_s"], &shown["allowed"]),
+                (&Value::Null, &json!(true))
+            );
+            let fields = "x-user: alice, x-net: n, x-status: 401";
+            world.statuses("login", fields, 4).await;
+            let shown = ask("key").await;
+            let seconds = shown["locked_out_s"].as_f64().expect("it is locked out");
+            assert!(
+                seconds > 3_599. * times as f64 && seconds <= 3_600. * times as f64,
+                "{shown}"
+            );
+            assert_eq!(shown["locked_out_times"], times);
+            assert_eq!(shown["allowed"], false);
+            advance(2 * HOUR).await;
+        }
+        world
+            .statuses("login", "x-user: alice, x-net: n, x-status: 401", 4)
+            .await;
+        assert_eq!(ask("key").await["locked_out_times"], 3);
+        assert_eq!(ask("reset").await["found"], true);
+        assert_eq!(ask("key").await["locked_out_s"], Value::Null);
+        let fields = "x-user: alice, x-net: n, x-status: 401";
+        assert_eq!(world.statuses("login", fields, 1).await, [401]);
+    }
+}

@@ -1,0 +1,715 @@
+//! Keys that are locked out after failures: what is a failure, what a denial says, and what else may
+//! be switched on beside it.
+
+use axum::routing::{get as on_get, post as on_post};
+use tidegate::rule::{Lockout, Subject};
+
+use crate::*;
+
+const FILE: &str = r#"
+    [rules.login]
+    key = "header:x-user"
+    max-count = 100
+    window = "1m"
+    lockout = { after = 5, within = "15m", hold = ["15m", "1h", "1d"], on = ["401"] }
+"#;
+const QUARTER: Duration = Duration::from_secs(900);
+const NONE: [&str; 0] = [];
+
+fn login() -> Rule {
+    per_minute("login", 100).with_key(Header::new("x-user"))
+}
+
+fn lockout() -> Lockout {
+    Lockout::after(3).hold([QUARTER, HOUR]).on(["401"])
+}
+
+fn locked(lockout: Lockout) -> Rule {
+    login().with_lockout(lockout).expect("it makes sense")
+}
+
+fn world(rule: Rule) -> World {
+    World::paused([rule])
+}
+
+/// The statuses of requests of a user that the handler answers with these.
+async fn sent(world: &World, user: &str, statuses: &[u16]) -> Vec<u16> {
+    let mut seen = Vec::new();
+    for status in statuses {
+        let fields = format!("x-user: {user}, x-status: {status}");
+        seen.push(world.ask("login", &fields).await.status);
+    }
+    seen
+}
+
+/// The same while time is paused: what is admitted in the instant of a success does not count.
+async fn answers(world: &World, user: &str, statuses: &[u16]) -> Vec<u16> {
+    let mut seen = Vec::new();
+    for status in statuses {
+        advance(Duration::from_micros(1)).await;
+        seen.extend(sent(world, user, &[*status]).await);
+    }
+    seen
+}
+
+/// Whether a user is locked out now.
+async fn is_locked_out(world: &World, user: &str) -> bool {
+    let checked = world.limits.check("login", user).await;
+    let decision = checked.err().and_then(|it| it.decision().cloned());
+    decision.is_some_and(|it| it.is_locked_out())
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_passwords_lock_a_user_out_longer_each_time() {
+    let limits = of_toml(FILE).store(paused());
+    let world = World::with_layers(limits, &["login"], |layer| layer);
+    for hold in [900, 3_600, 86_400, 86_400] {
+        assert_eq!(answers(&world, "alice", &[401; 5]).await, [401; 5]);
+        let denied = world.ask("login", "x-user: alice").await;
+        assert_eq!(denied.status, 429);
+        assert_eq!(denied.field("retry-after"), Some(&*hold.to_string()));
+        let limit = format!("\"login\";r=0;t={hold}");
+        assert_eq!(denied.field("ratelimit"), Some(&*limit));
+        assert_eq!(
+            denied.field("content-type"),
+            Some("application/problem+json")
+        );
+        assert_eq!(denied.field("cache-control"), Some("no-store"));
+        let document: Value = serde_json::from_str(&denied.body).expect("JSON");
+        let kind = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
+        assert_eq!(
+            (&document["type"], &document["status"]),
+            (&json!(kind), &json!(429))
+        );
+        let verdict = denied.decision().verdict();
+        let retry_after = Duration::from_secs(hold);
+        assert_eq!(verdict, Verdict::LockedOut { retry_after });
+        // Nobody else is.
+        assert_eq!(answers(&world, "bob", &[200]).await, [200]);
+        advance(retry_after - SECOND).await;
+        assert_eq!(answers(&world, "alice", &[200]).await, [429]);
+        advance(SECOND).await;
+    }
+    // The right password, which does not say that it is right: steps end a day later.
+    assert_eq!(answers(&world, "alice", &[200]).await, [200]);
+    advance(Duration::from_secs(86_401)).await;
+    answers(&world, "alice", &[401; 5]).await;
+    let denied = world.ask("login", "x-user: alice").await;
+    assert_eq!(denied.field("retry-after"), Some("900"));
+    let counted = counted(&world.limits, "login");
+    assert_eq!(counted.decisions(DecisionOutcome::LockedOut), 9);
+    assert_eq!(counted.decisions(DecisionOutcome::Denied), 0);
+}
+
+/// Failures that are further apart, and answers that nobody called failures.
+#[tokio::test(start_paused = true)]
+async fn what_is_no_failure() {
+    let world = world(locked(lockout()));
+    for _ in 0..9 {
+        answers(&world, "alice", &[401, 401]).await;
+        advance(QUARTER).await;
+    }
+    answers(&world, "alice", &[403, 500, 503, 429, 200, 302, 400]).await;
+    assert!(!is_locked_out(&world, "alice").await);
+
+    // A handler that hangs, and a client that leaves.
+    for _ in 0..9 {
+        let hangs = world.ask("login", "x-user: alice, x-hold: 100000, x-status: 401");
+        assert!(hangs.now_or_never().is_none());
+        let outer = timeout(MINUTE, world.ask("login", "x-user: alice, x-hold: 100000"));
+        assert!(outer.await.is_err());
+    }
+    assert!(!is_locked_out(&world, "alice").await);
+    answers(&world, "alice", &[401, 401, 401]).await;
+    assert!(is_locked_out(&world, "alice").await);
+}
+
+/// What a layer answers in place of the handler says nothing of a password.
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_a_layer_is_no_failure() {
+    let inner = owned_rule("inner", 0, MINUTE);
+    let lockout = lockout().on(["429", "503"]);
+    let limits = limits([locked(lockout), inner], paused());
+    let app = kit::app(limits.layer("inner")).layer(limits.layer("login"));
+    let answers = kit::http::statuses(&app, "/", "x-user: alice", 9).await;
+    assert_eq!(answers, [429; 9]);
+    assert!(limits.check("login", "alice").await.is_ok());
+}
+
+/// A form answers 200, and code says what that was; its answer says nothing then.
+#[tokio::test(start_paused = true)]
+async fn code_says_it() {
+    let rule = locked(Lockout::after(3).hold([HOUR]).on(["200"]).reset_on(["303"]));
+    let limits = limits([rule], paused());
+    let form = async |charges: Charges, request: Request<Body>| {
+        let says = request.headers()["x-says"]
+            .to_str()
+            .expect("text")
+            .to_owned();
+        let login = charges.of("login");
+        match &*says {
+            "wrong" => login.failed(),
+            "right" => login.succeeded(),
+            "both" => {
+                login.succeeded();
+                login.failed();
+            }
+            "other" => charges.of("another").failed(),
+            _ => {}
+        }
+        says
+    };
+    let app = Router::new().route("/", on_post(form).get(form).layer(limits.layer("login")));
+    let send = async |user: &str, says: &[&str]| {
+        let mut statuses = Vec::new();
+        for says in says {
+            let fields = format!("x-user: {user}, x-says: {says}");
+            advance(Duration::from_micros(1)).await;
+            statuses.push(call(&app, post("/", &fields)).await.status().as_u16());
+        }
+        statuses
+    };
+    // Said by code and by the answer, each failure counts once.
+    assert_eq!(
+        send("a", &["wrong", "wrong", "wrong", "right"]).await,
+        [200, 200, 200, 429]
+    );
+    assert_eq!(
+        send("b", &["wrong", "wrong", "right", "wrong", "wrong"]).await,
+        [200; 5]
+    );
+    assert_eq!(send("b", &["wrong", "right"]).await, [200, 429]);
+    // What is said first counts.
+    assert_eq!(send("c", &["both"; 9]).await, [200; 9]);
+    assert_eq!(
+        send("d", &["other", "other", "other", "right"]).await,
+        [200, 200, 200, 429]
+    );
+}
+
+/// A success is asked only where there are failures.
+#[tokio::test]
+async fn a_success_ends_failures() {
+    let stores = Stores::start().await;
+    for store in &stores.all {
+        let rule = locked(lockout().reset_on(["303"]));
+        let world = World::new([rule], Arc::clone(store));
+        for _ in 0..5 {
+            sent(&world, "alice", &[401, 401, 303]).await;
+        }
+        assert!(!is_locked_out(&world, "alice").await);
+        kit::run(&stores.server, "CONFIG RESETSTAT");
+        let before = stores.server.script_calls();
+        sent(&world, "bob", &[303; 10]).await;
+        assert!(world.limits.flush(PATIENT).await);
+        let asked = stores.server.script_calls() - before;
+        assert!(asked == 10 || asked == 0, "{asked}");
+    }
+}
+
+/// Fifty guesses side by side are one episode.
+#[tokio::test]
+async fn guesses_side_by_side() {
+    for store in &Stores::start().await.all {
+        let world = World::new([locked(lockout())], Arc::clone(store));
+        let guess = || world.ask("login", "x-user: alice, x-hold: 20, x-status: 401");
+        let guesses = join_all((0..50).map(|_| guess())).await;
+        assert!(guesses.iter().all(|it| it.status == 401));
+        assert!(world.limits.flush(PATIENT).await);
+        let refused = world.limits.check("login", "alice").await.unwrap_err();
+        let left = refused.retry_after().expect("it ends");
+        assert!(left > QUARTER - MINUTE && left <= QUARTER, "{left:?}");
+        let text = refused.to_string();
+        assert!(
+            text.starts_with("this key of login is locked out after failures, again in"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_ends_failures_hold_and_steps() {
+    let world = world(locked(lockout()));
+    for _ in 0..3 {
+        answers(&world, "alice", &[401; 3]).await;
+        let refused = world.limits.check("login", "alice").await.unwrap_err();
+        assert_eq!(refused.retry_after(), Some(QUARTER));
+        assert!(
+            world
+                .limits
+                .reset("login", "alice")
+                .await
+                .expect("an answer")
+        );
+        assert!(!is_locked_out(&world, "alice").await);
+        answers(&world, "alice", &[401; 2]).await;
+        assert!(
+            world
+                .limits
+                .reset("login", "alice")
+                .await
+                .expect("an answer")
+        );
+    }
+}
+
+/// Each instant of the hold, for a layer that lets requests wait.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits() {
+    let limits = limits(
+        [locked(Lockout::after(3).hold([SECOND]).on(["401"]))],
+        paused(),
+    );
+    let world = World::with_layers(limits, &["login"], |layer| layer.wait(HOUR));
+    answers(&world, "alice", &[401; 3]).await;
+    let denied = world.ask("login", "x-user: alice").await;
+    assert_eq!((denied.status, denied.millis()), (429, 0));
+    let check = world.limits.check("login", "alice").wait(HOUR);
+    assert!(
+        check
+            .into_future()
+            .now_or_never()
+            .expect("at once")
+            .is_err()
+    );
+    advance(SECOND).await;
+    assert_eq!(answers(&world, "alice", &[200]).await, [200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_is_nothing_until_then() {
+    let world = world(locked(lockout()));
+    answers(&world, "alice", &[401; 3]).await;
+    let peeked = world
+        .limits
+        .peek("login", "alice")
+        .await
+        .expect("an answer");
+    let peeked = peeked.expect("there is a rule");
+    assert_eq!((peeked.remaining(), peeked.reset_after()), (0, QUARTER));
+    let usage = world.limits.usage(["login"]).expect("it has a key");
+    let app = Router::new().route("/", on_get(usage.handler()));
+    let shown = kit::http::ask(&app, "/", "x-user: alice").await;
+    let policy = "{\"name\":\"login\",\"limit\":100,\"remaining\":0,\"reset\":900,\"window\":60}";
+    assert!(shown.body.contains(policy), "{}", shown.body);
+    assert_eq!(world.left("login", "bob").await, 100);
+}
+
+/// It counts and denies nobody, and its line says so.
+#[tokio::test(start_paused = true)]
+async fn in_shadow() {
+    let log = kit::log::Log::start();
+    let world = world(locked(lockout().reset_on(["303"])).into_shadow());
+    answers(&world, "alice", &[401, 401, 303]).await;
+    assert_eq!(answers(&world, "alice", &[401, 401]).await, [401; 2]);
+    assert!(log.lines().is_empty());
+    assert_eq!(
+        answers(&world, "alice", &[401, 200, 401]).await,
+        [401, 200, 401]
+    );
+    let lines = log.lines();
+    let [line] = &lines[..] else {
+        panic!("{lines:?}")
+    };
+    assert!(line.contains("a key is locked out"), "{line}");
+    assert!(
+        line.contains("shadow=true") && line.contains("step=1"),
+        "{line}"
+    );
+    let counted = counted(&world.limits, "login");
+    assert_eq!(counted.decisions(DecisionOutcome::ShadowDenied), 2);
+}
+
+/// One line when a hold begins, without the key itself.
+#[tokio::test(start_paused = true)]
+async fn a_line_in_the_log() {
+    let log = kit::log::Log::start();
+    let world = world(locked(lockout()));
+    answers(&world, "alice", &[401; 9]).await;
+    let lines = log.lines();
+    let begun = lines.iter().filter(|it| it.contains("a key is locked out"));
+    let begun: Vec<_> = begun.collect();
+    let [line] = &begun[..] else {
+        panic!("{lines:?}")
+    };
+    for part in [
+        "WARN",
+        "path=\"login\"",
+        "step=1",
+        "until=\"",
+        " GMT\"",
+        "shadow=false",
+    ] {
+        assert!(line.contains(part), "{line}");
+    }
+    assert!(!line.contains("alice"), "{line}");
+}
+
+/// The user is held, and neither everyone nor the address.
+#[tokio::test]
+async fn of_several_subjects() {
+    let stores = Stores::start().await;
+    let subject = |name: &str, max| {
+        let key = Header::new(format!("x-{name}"));
+        Subject::new(name, key).limit(Quota::per_minute(max))
+    };
+    for store in &stores.all {
+        let all = Subject::new("all", Everyone).limit(Quota::per_minute(1_000));
+        let subjects = [all, subject("user", 100), subject("net", 100).skip_absent()];
+        let rule = Rule::joint("login", subjects).expect("valid");
+        let rule = rule
+            .with_lockout(lockout().subject("user"))
+            .expect("it makes sense");
+        let world = World::new([rule], Arc::clone(store));
+        let ask = async |user: &str, net: &str, status: u16| {
+            let fields = format!("x-user: {user}, x-net: {net}, x-status: {status}");
+            world.ask("login", &fields).await
+        };
+        for net in ["1", "2", "3"] {
+            assert_eq!(ask("alice", net, 401).await.status, 401);
+        }
+        assert!(world.limits.flush(PATIENT).await);
+        let denied = ask("alice", "4", 200).await;
+        assert!(denied.decision().is_locked_out(), "{denied:?}");
+        assert_eq!(denied.decision().quotas()[1].remaining(), 0);
+        assert_eq!(denied.decision().quotas()[0].remaining(), 997);
+        for net in ["1", "4"] {
+            assert_eq!(ask("bob", net, 200).await.status, 200);
+        }
+        let keys = [("all", Key::default()), ("user", Key::from("alice"))];
+        assert!(world.limits.reset("login", keys).await.expect("an answer"));
+        assert_eq!(ask("alice", "1", 200).await.status, 200);
+    }
+}
+
+/// Beside permits, which come back; under plans, values and raises, which have the same count.
+#[tokio::test(start_paused = true)]
+async fn beside_permits_plans_and_raises() {
+    let pro = Quotas::new([Quota::per_minute(50)]).expect("valid");
+    let rule = login().with_max_concurrent(1).expect("valid");
+    let rule = rule.with_plan("pro", pro).expect("valid");
+    let rule = rule.with_lockout(lockout()).expect("it makes sense");
+    let limits = limits([rule], paused());
+    let check = || limits.check("login", "alice");
+    let value = plan_value([Quota::per_minute(70)]);
+    for call in [
+        check(),
+        check().plan("pro"),
+        check().plan_value(value.clone()),
+    ] {
+        let admitted = call.await.expect("there is room");
+        admitted.charge.expect("it was charged").failed();
+    }
+    let raised = limits.raise("login", "alice", 2.0, HOUR, "ops").await;
+    raised.expect("it can be raised");
+    for call in [check(), check().plan("pro"), check().plan_value(value)] {
+        let refused = call.await.unwrap_err();
+        let decision = refused.decision().expect("a denial");
+        assert!(
+            decision.is_locked_out() && !decision.is_busy(),
+            "{decision:?}"
+        );
+    }
+    advance(QUARTER).await;
+    let end = Duration::ZERO;
+    let raised = limits.raise("login", "alice", 1.0, end, "ops").await;
+    raised.expect("it can be ended");
+    let admitted = check().await.expect("the permit came back");
+    assert!(
+        check()
+            .await
+            .unwrap_err()
+            .decision()
+            .is_some_and(Decision::is_busy)
+    );
+    drop(admitted);
+    // One that does not let so many requests pass fits as little as one without a quota.
+    let small = check()
+        .plan_value(plan_value([Quota::per_day(2)]))
+        .await
+        .expect("there is room");
+    assert_eq!(small.decision.map(|it| it.quotas()[0].max()), Some(100));
+}
+
+/// An operator who lets a key through admits it while the hold runs on; a block is told first.
+#[tokio::test(start_paused = true)]
+async fn beside_an_operator() {
+    let world = world(locked(lockout()));
+    answers(&world, "alice", &[401; 3]).await;
+    let (limits, end) = (&world.limits, Duration::ZERO);
+    limits
+        .let_through("login", "alice", MINUTE, "ops")
+        .await
+        .expect("it can be");
+    assert_eq!(answers(&world, "alice", &[401; 9]).await, [401; 9]);
+    limits
+        .let_through("login", "alice", end, "ops")
+        .await
+        .expect("it can be");
+    assert!(is_locked_out(&world, "alice").await);
+    limits
+        .block("login", "alice", HOUR, "ops")
+        .await
+        .expect("it can be");
+    let blocked = limits.check("login", "alice").await.unwrap_err();
+    assert_eq!(
+        blocked.decision().map(Decision::source),
+        Some(Source::Operator)
+    );
+    limits
+        .block("login", "alice", end, "ops")
+        .await
+        .expect("it can be");
+    assert!(is_locked_out(&world, "alice").await);
+}
+
+/// A reload without it ignores holds at once, and one with it obeys them again.
+#[tokio::test(start_paused = true)]
+async fn a_reload_without_it() {
+    let limits = of_toml(FILE).store(paused());
+    let world = World::with_layers(limits, &["login"], |layer| layer);
+    let replace = |text: &str| {
+        let rules = Rules::from_toml(text).expect("valid");
+        world.limits.rules().replace(rules);
+    };
+    answers(&world, "alice", &[401; 5]).await;
+    let without = FILE.lines().filter(|line| !line.contains("lockout"));
+    replace(&without.collect::<Vec<_>>().join("\n"));
+    assert_eq!(answers(&world, "alice", &[401; 9]).await, [401; 9]);
+    replace(FILE);
+    assert!(is_locked_out(&world, "alice").await);
+    replace(&FILE.replace("after = 5", "after = 2"));
+    answers(&world, "bob", &[401; 2]).await;
+    assert!(is_locked_out(&world, "bob").await);
+}
+
+/// What is given back, settled or at no cost fails like anything else.
+#[tokio::test(start_paused = true)]
+async fn beside_refunds_settlements_and_costs() {
+    let rule = login()
+        .with_refund_on(["401"])
+        .expect("valid")
+        .with_settling(true);
+    let rule = rule.with_lockout(lockout()).expect("it makes sense");
+    let world = world(rule);
+    answers(&world, "alice", &[401; 2]).await;
+    assert_eq!(world.left_at_last("login", "alice").await, 100);
+    let admitted = world
+        .limits
+        .check("login", "alice")
+        .cost(0)
+        .await
+        .expect("there is room");
+    let charge = admitted.charge.expect("it has a receipt");
+    charge.settle(30).await.expect("an answer");
+    charge.failed();
+    assert!(is_locked_out(&world, "alice").await);
+    assert_eq!(world.left("login", "alice").await, 0);
+
+    // In one call, and at no cost, each counts for itself.
+    let checks = (0..3).map(|_| world.limits.check("login", "bob").cost(0).into_future());
+    for admitted in join_all(checks).await {
+        admitted
+            .expect("there is room")
+            .charge
+            .expect("a receipt")
+            .failed();
+    }
+    assert!(is_locked_out(&world, "bob").await);
+}
+
+/// A locked-out request gives back what layers around it have charged.
+#[tokio::test(start_paused = true)]
+async fn an_outer_layer_gives_back() {
+    let outer = refunding("outer", 100, &["denied"]);
+    let limits = limits([locked(lockout()), outer], paused());
+    let handler = any(kit::http::handler).layer(limits.layer("login"));
+    let app = Router::new()
+        .route("/", handler)
+        .layer(limits.layer("outer"));
+    kit::http::statuses(&app, "/", "x-user: alice, x-status: 401", 9).await;
+    assert!(limits.flush(PATIENT).await);
+    assert_eq!(left(&limits, "outer", "k").await, 97);
+}
+
+/// Functions, also those that fail, and code inside of them.
+#[tokio::test(start_paused = true)]
+async fn calls() {
+    let limits = limits([locked(lockout().on(["error"]))], paused());
+    for _ in 0..2 {
+        let call = limits.call("login").key("alice");
+        let returned = call.try_run(async || Err::<(), _>("wrong")).await;
+        assert!(matches!(returned, Err(CallError::Inner("wrong"))));
+    }
+    let call = limits.call("login").key("alice");
+    call.run(async || Charges::current().of("login").failed())
+        .await
+        .expect("there is room");
+    let denied = limits
+        .call("login")
+        .key("alice")
+        .run(async || ())
+        .await
+        .unwrap_err();
+    assert!(denied.decision().is_some_and(Decision::is_locked_out));
+
+    let service = service_fn(async |_: Request<Body>| Err::<Response<Body>, _>("broken"));
+    let layer = limits.layer("login");
+    for _ in 0..3 {
+        let request = kit::http::request("/", "x-user: bob");
+        let answer = layer.layer(service).oneshot(request).await;
+        assert_eq!(answer.map(|_| ()), Err("broken"));
+    }
+    assert!(limits.check("login", "bob").await.is_err());
+}
+
+/// A gRPC request by the status in its head; its denial is a status 8.
+#[tokio::test(start_paused = true)]
+async fn grpc() {
+    let limits = limits([locked(lockout().on(["grpc-16"]))], paused());
+    let unauthenticated = any(async || [("grpc-status", "16")]);
+    let app = Router::new().route("/", unauthenticated.layer(limits.layer("login")));
+    let fields = "content-type: application/grpc, x-user: alice";
+    for _ in 0..3 {
+        assert_eq!(
+            ask(&app, "/", fields).await.field("grpc-status"),
+            Some("16")
+        );
+    }
+    let denied = ask(&app, "/", fields).await;
+    assert_eq!(
+        (denied.status, denied.field("grpc-status")),
+        (200, Some("8"))
+    );
+    assert_eq!(denied.field("retry-after"), Some("900"));
+    assert!(denied.field("grpc-status-details-bin").is_some());
+    let message = denied.field("grpc-message").expect("a message");
+    assert!(message.contains("abnormal request pattern"), "{message}");
+}
+
+/// Without a key one failing client would lock everybody out.
+#[tokio::test(start_paused = true)]
+async fn never_everyone() {
+    let log = kit::log::Log::start();
+    let rule = per_minute("login", 100).with_lockout(lockout());
+    let limits = Limits::new([rule.expect("it makes sense")]).store(paused());
+    let world = World::with_layers(limits, &["login"], |layer| layer);
+    assert_eq!(world.statuses("login", "x-status: 401", 9).await, [401; 9]);
+    let lines = log.lines();
+    let told = lines
+        .iter()
+        .filter(|it| it.contains("a failure has no key"));
+    assert_eq!(told.count(), 1, "{lines:?}");
+}
+
+/// The callback of an application.
+#[tokio::test(start_paused = true)]
+async fn a_degrade_callback() {
+    let limits = limits([locked(lockout())], paused()).degrade(async |denied: Denied| {
+        assert!(denied.decision.is_locked_out());
+        StatusCode::IM_A_TEAPOT
+    });
+    let world = World::with_layers(limits, &["login"], |layer| layer);
+    assert_eq!(
+        answers(&world, "alice", &[401, 401, 401, 200]).await,
+        [401, 401, 401, 418]
+    );
+}
+
+#[test]
+fn what_makes_no_sense() {
+    let error = |rule: Rule, lockout: Lockout| match rule.with_lockout(lockout) {
+        Ok(_) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    let ok = lockout;
+    for (lockout, expected) in [
+        (ok(), ""),
+        (ok().on(NONE), ""),
+        (ok().on(["denied"]), "what is denied is no failure"),
+        (
+            Lockout::after(0).hold([HOUR]).on(NONE),
+            "a lock-out after 1 to 100 failures was expected",
+        ),
+        (
+            Lockout::after(101).hold([HOUR]).on(NONE),
+            "a lock-out after 1 to 100 failures was expected",
+        ),
+        (
+            Lockout::after(3).on(NONE),
+            "a lock-out without hold, expected such as 15 minutes",
+        ),
+        (
+            ok().hold([millis(999)]),
+            "within and hold of a lock-out, expected 1 s to ten years",
+        ),
+        (
+            ok().within(Duration::MAX),
+            "within and hold of a lock-out, expected 1 s to ten years",
+        ),
+        (
+            Lockout::after(3).hold([HOUR]),
+            "a lock-out without on, expected which answers are failures, such as \"401\"; \
+             an empty list if code says it",
+        ),
+        (
+            ok().reset_on(["4xx"]),
+            "an answer is in on and in reset-on, expected one",
+        ),
+    ] {
+        assert_eq!(error(login(), lockout), expected);
+    }
+    let unknown = error(login(), ok().on(["wrong"]));
+    assert!(unknown.starts_with("\"wrong\" is no outcome"), "{unknown}");
+    let small = Rule::new("login", [Quota::per_hour(2)]).expect("valid");
+    let few = "2 per 1h admits fewer than 3 requests within that time";
+    assert_eq!(
+        error(small.clone().with_algorithm(Algorithm::Gcra), ok()),
+        few
+    );
+    let user = || Subject::new("user", Header::new("x-user"));
+    let limited = user().limit(Quota::per_minute(9));
+    let all = Subject::new("all", Everyone).limit(Quota::per_minute(9));
+    let joint = || Rule::joint("login", [all.clone(), limited.clone()]).expect("valid");
+    for (rule, lockout, expected) in [
+        (
+            joint(),
+            ok(),
+            "several subjects, expected subject: the one that is locked out",
+        ),
+        (joint(), ok().subject("net"), "there is no subject \"net\""),
+        (login(), ok().subject("net"), "there is no subject \"net\""),
+        (
+            joint(),
+            ok().subject("all"),
+            "one failing client would lock everyone out, expected a key",
+        ),
+        (
+            per_minute("login", 9).with_key(Everyone),
+            ok(),
+            "one failing client would lock everyone out, expected a key",
+        ),
+        (
+            per_minute("login", 9).with_outgoing().expect("valid"),
+            ok(),
+            "a partner's answers hold the keys of outgoing calls, expected no lock-out",
+        ),
+        (
+            Rule::with_policies("login", [Policy::concurrent(9)]).expect("valid"),
+            ok(),
+            "nothing counts the requests of the key, expected a quota at their cost",
+        ),
+    ] {
+        assert_eq!(error(rule, lockout), expected);
+    }
+    // In either order.
+    let few = Quotas::new([Quota::per_day(1)]).expect("valid");
+    let with_plan = login().with_plan("few", few.clone()).expect("valid");
+    assert!(error(with_plan, ok()).contains("admits fewer"));
+    assert!(locked(ok()).with_plan("few", few).is_err());
+    let unlimited = Quotas::with_policies([Policy::from(Quota::per_minute(9)).of_subject("all")]);
+    let unlimited = unlimited.expect("valid").unlimited(["user"]);
+    let lifted = joint().with_plan("lifted", unlimited).expect("valid");
+    assert!(error(lifted, ok().subject("user")).contains("nothing counts"));
+    assert!(locked(ok()).with_outgoing().is_err());
+}

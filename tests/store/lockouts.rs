@@ -1,0 +1,272 @@
+//! Keys that failures lock out: both stores and an oracle play the same histories.
+
+use tidegate::rule::Lockout;
+use tidegate::store::Change;
+
+use crate::prelude::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOLDS: [u64; 3] = [20, 60, 200];
+
+fn lockout() -> Lockout {
+    let holds = HOLDS.map(Duration::from_secs);
+    let none: [&str; 0] = [];
+    Lockout::after(3).within(MINUTE).hold(holds).on(none)
+}
+
+/// What one key knows, by all that was ever said of it.
+#[derive(Debug, Default)]
+struct Oracle {
+    /// When each failure was admitted, by its id.
+    failures: BTreeMap<u64, u64>,
+    since: u64,
+    until: u64,
+    step: u64,
+}
+
+impl Oracle {
+    fn is_held(&self, now: u64) -> bool {
+        self.until > now
+    }
+
+    fn end_steps(&mut self, now: u64) {
+        if now > self.until + 86_400_000_000 {
+            self.step = 0;
+        }
+    }
+
+    /// Whether the failure begins a hold.
+    fn fails(&mut self, now: u64, admitted: u64, id: u64) -> bool {
+        self.end_steps(now);
+        let oldest = now - 60_000_000;
+        if admitted <= self.since.max(oldest) || self.failures.contains_key(&id) {
+            return false;
+        }
+        self.failures.insert(id, admitted);
+        let (since, counts) = (self.since.max(oldest), self.failures.values());
+        if counts.filter(|at| **at > since).count() < 3 {
+            return false;
+        }
+        self.step += 1;
+        let hold = HOLDS[HOLDS.len().min(self.step as usize) - 1] * 1_000_000;
+        (self.since, self.until) = (now, self.until.max(now + hold));
+        true
+    }
+
+    fn succeeds(&mut self, admitted: u64) {
+        if admitted > self.since {
+            (self.since, self.step) = (admitted, 0);
+        }
+    }
+}
+
+fn rules(algorithm: Algorithm) -> [Rule; 4] {
+    let quota = Quota::new(SECOND, 5).expect("valid");
+    let single = Rule::new("single", [quota]).expect("valid");
+    let quotas = [quota, Quota::new(MINUTE, 50).expect("valid")];
+    let several = Rule::new("several", quotas).expect("valid");
+    let user = Subject::new("user", Header::new("x-user")).limit(quota);
+    let all = Subject::new("all", Everyone).limit(Quota::per_second(8));
+    let joint = Rule::joint("joint", [all, user]).expect("valid");
+    let joint = joint.with_algorithm(algorithm);
+    let joint = joint
+        .with_lockout(lockout().subject("user"))
+        .expect("valid");
+    let permits = single.clone().with_max_concurrent(1_000).expect("valid");
+    let locked = |rule: Rule| {
+        rule.with_algorithm(algorithm)
+            .with_lockout(lockout())
+            .expect("valid")
+    };
+    [locked(single), locked(several), joint, locked(permits)]
+}
+
+fn take_of(rule: &Arc<Rule>, key: &str) -> Take {
+    match rule.subjects() {
+        [] => Take::new(Arc::clone(rule), Key::from(key)),
+        _ => {
+            let keys = [("user", Key::from(key)), ("all", Key::default())];
+            Take::of_subjects(Arc::clone(rule), keys).expect("its subjects")
+        }
+    }
+}
+
+/// Both stores, under one clock that is moved.
+struct Both {
+    memory: MemoryStore,
+    redis: RedisStore,
+    clock: ManualClock,
+}
+
+impl Both {
+    async fn take(&self, take: &Take, is_same: bool) -> Decision {
+        let (one, other) = (ask(&self.memory, take).await, ask(&self.redis, take).await);
+        let redis = other.clone().with_source(Source::Local);
+        match is_same {
+            true => assert_eq!(one, redis),
+            // Holders of permits differ.
+            false => assert_eq!(
+                (one.verdict(), one.quotas()),
+                (redis.verdict(), redis.quotas())
+            ),
+        }
+        one
+    }
+
+    async fn change(&self, take: &Take, change: &Change) -> u64 {
+        let one = self.memory.change(take, change).await.expect("an answer");
+        let other = self.redis.change(take, change).await.expect("an answer");
+        // What has ceased to count may be found by one of them.
+        assert!(
+            one == other || *change == Change::Forget,
+            "{change:?}: {one}, {other}"
+        );
+        one
+    }
+}
+
+async fn play(both: &Both, rule: &Arc<Rule>, random: &mut Random) -> BTreeMap<&'static str, u32> {
+    let mut seen = BTreeMap::new();
+    let mut note = |what| *seen.entry(what).or_default() += 1;
+    let names = ["a", "b"];
+    let mut oracles = [Oracle::default(), Oracle::default()];
+    let mut admitted: [Vec<(Receipt, u64)>; 2] = Default::default();
+    let mut last_id = 0;
+    let is_same = !rule.policies().iter().any(Policy::is_concurrent);
+    for _ in 0..300 {
+        let key = random.below(2) as usize;
+        let (take, now) = (take_of(rule, names[key]), both.clock.now());
+        let oracle = &mut oracles[key];
+        match random.below(21) {
+            0..8 => {
+                let take = take.with_cost(random.below(3));
+                let decision = both.take(&take, is_same).await;
+                if decision.is_locked_out() {
+                    note("locked out");
+                    let left = Duration::from_micros(oracle.until - now);
+                    assert_eq!(decision.retry_after(), Some(left));
+                    assert_eq!(decision.remaining(), 0);
+                } else if decision.is_allowed() {
+                    assert!(!oracle.is_held(now), "{oracle:?} at {now}");
+                }
+                if let Some(receipt) = decision.receipt() {
+                    last_id += 1;
+                    admitted[key].push((receipt, last_id));
+                }
+            }
+            8..14 if !admitted[key].is_empty() => {
+                // Some are told late, and some twice.
+                let among = admitted[key].len() as u64;
+                let at = among - 1 - random.below(among.min(8));
+                let (receipt, id) = admitted[key][at as usize].clone();
+                let is_first = oracle.fails(now, receipt.stamp(), id);
+                let step = both.change(&take, &Change::Failed { receipt, id }).await;
+                if is_first {
+                    note(["first", "second", "third", "later"][(oracle.step as usize - 1).min(3)]);
+                    assert_eq!(step, oracle.step);
+                } else {
+                    // Only that which has begun the hold is told again.
+                    assert!(
+                        step == 0 || step == oracle.step && oracle.is_held(now),
+                        "{step}"
+                    );
+                }
+            }
+            14 if random.is(10) && !admitted[key].is_empty() => {
+                note("success");
+                let among = admitted[key].len() as u64;
+                let (receipt, _) = admitted[key][random.below(among) as usize].clone();
+                oracle.succeeds(receipt.stamp());
+                both.change(&take, &Change::Succeeded(receipt)).await;
+            }
+            15 if random.is(4) => {
+                note("reset");
+                oracle.end_steps(now);
+                both.change(&take, &Change::Forget).await;
+                *oracle = Oracle {
+                    since: now,
+                    ..Oracle::default()
+                };
+            }
+            16 => {
+                let step = both.change(&take, &Change::AskLockout).await;
+                oracle.end_steps(now);
+                assert_eq!(step, if oracle.is_held(now) { oracle.step } else { 0 });
+                let look = both.memory.peek(&take).await.expect("an answer");
+                let other = both.redis.peek(&take).await.expect("an answer");
+                assert_eq!(look, other.with_source(Source::Local));
+                assert!(!oracle.is_held(now) || look.remaining() == 0);
+            }
+            17 if random.is(10) && oracle.step > 0 => {
+                // Steps end soon.
+                let end = oracle.until + 86_400_000_000;
+                both.clock.set(now.max(end - random.below(50_000_000)));
+            }
+            _ => {
+                let steps = [
+                    1,
+                    1_000,
+                    100_000,
+                    1_000_000,
+                    10_000_000,
+                    21_000_000,
+                    86_400_000_000,
+                ];
+                let longest = if random.is(5) { 7 } else { 6 };
+                let step = steps[random.below(longest) as usize];
+                both.clock.set(now + 1 + random.below(step));
+            }
+        }
+    }
+    seen
+}
+
+async fn stores_and_oracle_alike(algorithm: Algorithm) {
+    let (server, clock) = (Redis::start(), clock_at(1_800_000_000_000_000));
+    let redis = store_on(&server).await.clock(clock.clone());
+    let memory = MemoryStore::new().clock(clock.clone());
+    let both = Both {
+        memory,
+        redis,
+        clock,
+    };
+    let (mut random, mut seen) = (Random::new(7), BTreeMap::<_, u32>::new());
+    for round in 0..from_env("TIDEGATE_LOCKOUTS", 24) {
+        for (at, rule) in rules(algorithm).into_iter().enumerate() {
+            let rule = Arc::new(rule.with_prefix(format!("{round}:{at}:")));
+            for (what, times) in play(&both, &rule, &mut random).await {
+                *seen.entry(what).or_default() += times;
+            }
+        }
+    }
+    let all = [
+        "first",
+        "later",
+        "locked out",
+        "reset",
+        "second",
+        "success",
+        "third",
+    ];
+    assert!(seen.keys().eq(&all), "{seen:?}");
+}
+
+#[tokio::test]
+async fn alike_by_a_log() {
+    stores_and_oracle_alike(Algorithm::SlidingLog).await;
+}
+
+#[tokio::test]
+async fn alike_by_gcra() {
+    stores_and_oracle_alike(Algorithm::Gcra).await;
+}
+
+#[tokio::test]
+async fn alike_by_a_fixed_window() {
+    stores_and_oracle_alike(Algorithm::FixedWindow).await;
+}
+
+#[tokio::test]
+async fn alike_by_a_sliding_window() {
+    stores_and_oracle_alike(Algorithm::SlidingWindow).await;
+}
