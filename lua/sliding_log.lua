@@ -149,6 +149,7 @@ local function core()
 -- include: sliding_log
 -- include: sliding_log_take
 -- include: permits
+-- include: calendar
 -- include: core
 end
 return core()

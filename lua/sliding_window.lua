@@ -122,6 +122,7 @@ local function core()
 -- include: counters
 -- include: counters_take
 -- include: permits
+-- include: calendar
 -- include: core
 end
 return core()

@@ -15,8 +15,9 @@ pub(crate) struct Name {
     key: Arc<str>,
     hash: u64,
     has_prefix: bool,
-    /// Whether it is that of the permits beside the count of this id and key.
-    is_of_permits: bool,
+    /// What it ends with, if it is that of permits, or of a calendar quota, beside the count of this
+    /// id and key.
+    ending: &'static str,
 }
 
 /// What the names of all keys of a count have in common.
@@ -25,17 +26,21 @@ pub(crate) struct Names {
     id: Arc<str>,
     id_hash: u64,
     has_prefix: bool,
-    is_of_permits: bool,
+    ending: &'static str,
 }
 
 impl Names {
-    /// Those of the count with this id, or of the permits beside it.
-    pub(crate) fn new(prefix: Option<&str>, id: &str, is_of_permits: bool) -> Self {
+    /// What the names of permits end with.
+    pub(crate) const PERMITS: &'static str = "~permits";
+
+    /// Those of the count with this id, or of one beside it, whose names end like this. No two such
+    /// endings are of one length.
+    pub(crate) fn new(prefix: Option<&str>, id: &str, ending: &'static str) -> Self {
         Self {
             id: [prefix.unwrap_or_default(), id].concat().into(),
-            id_hash: hash(id) ^ u64::from(is_of_permits),
+            id_hash: hash(id) ^ ending.len() as u64,
             has_prefix: prefix.is_some(),
-            is_of_permits,
+            ending,
         }
     }
 
@@ -47,7 +52,7 @@ impl Names {
             key: Arc::clone(key.shared_text()),
             hash: self.id_hash.rotate_left(32) ^ key_hash,
             has_prefix: self.has_prefix,
-            is_of_permits: self.is_of_permits,
+            ending: self.ending,
         }
     }
 }
@@ -71,9 +76,9 @@ impl Name {
         for piece in [service, default, &self.id, self.separator(), &self.key] {
             joined.extend_from_slice(piece.as_bytes());
         }
-        if self.is_of_permits {
+        if !self.ending.is_empty() {
             let name = str::from_utf8(&joined).expect("it is made of texts");
-            return beside(name, "~permits").as_bytes().into();
+            return beside(name, self.ending).as_bytes().into();
         }
         joined
     }
@@ -86,7 +91,8 @@ impl Name {
     /// Whether it is this one in a store without prefixes.
     #[inline]
     pub(crate) fn is(&self, name: &str) -> bool {
-        let rest = name.strip_prefix(&*self.id);
+        let rest = name.strip_suffix(self.ending);
+        let rest = rest.and_then(|name| name.strip_prefix(&*self.id));
         match (rest, &*self.key) {
             (Some(rest), "") => rest.is_empty(),
             (Some(rest), key) => rest.strip_prefix(':') == Some(key),
@@ -101,7 +107,7 @@ impl Name {
 
     /// The text in a store without prefixes.
     pub(crate) fn plain(&self) -> String {
-        [&*self.id, self.separator(), &*self.key].concat()
+        [&*self.id, self.separator(), &*self.key, self.ending].concat()
     }
 }
 
@@ -124,7 +130,7 @@ impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash
             && self.has_prefix == other.has_prefix
-            && self.is_of_permits == other.is_of_permits
+            && self.ending.len() == other.ending.len()
             && (Arc::ptr_eq(&self.id, &other.id) || self.id == other.id)
             && self.key == other.key
     }

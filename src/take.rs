@@ -295,6 +295,15 @@ impl Take {
         take.like(self)
     }
 
+    /// The subject of a count, if the rule has several, and its key.
+    pub(crate) fn key_of(&self, count: &CountAsk) -> (Option<String>, Key) {
+        let place = self.rule().counts().counts[count.place()].subject;
+        let key = self.keys().and_then(|keys| keys.get(place)?.clone());
+        let subject = self.rule().subjects().get(place);
+        let name = subject.map(|subject| subject.name().to_owned());
+        (name, key.unwrap_or_else(|| self.key().clone()))
+    }
+
     /// Under a rule of several subjects, what names each of them on the page, with the most
     /// that is known of the rule's quotas at its places; without those of which nothing is.
     pub(crate) fn keys_of_subjects<T: Ord>(

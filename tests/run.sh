@@ -67,8 +67,8 @@ case "${1:-}" in
     echo "tests/run.sh: the tests of laws and behaviour: about five minutes on two cores"
     binaries=(structure laws histories store layer limiter lock topologies)
     # Some tests start them. Two packages, as in the README's first command.
-    step "examples" cargo build --features limiter,lock --example web_app --example plans \
-      --example joint --example login_failures --example shutdown
+    step "examples" cargo build --features limiter,lock,calendar --example web_app --example plans \
+      --example joint --example login_failures --example shutdown --example budgets
     step "build" "${test[@]}" --no-run --lib "${binaries[@]/#/--test=}"
     step "tests" simultaneously \
       "--lib --test=structure --test=laws --test=histories" \

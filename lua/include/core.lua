@@ -3,9 +3,9 @@
 -- once, at the end. A take names one count, or several that are charged all, or not at all.
 --
 -- A rule has: its quotas in its array part, each with its limit; number: how many they are, or 0
--- if it is of permits; expiry, slice: see formats.md; this_slice: the number of the slice of now;
--- behind: where the question says more of it; other: the functions of its states, if they are not
--- the algorithm's. A state is what stands under a key. It has: rule, is_changed; perhaps error;
+-- if it is of permits, or CALENDAR; expiry, slice: see formats.md; this_slice: the number of the
+-- slice of now; behind: where the question says more of it; other: the functions of its states, if
+-- they are not the algorithm's. A state is what stands under a key. It has: rule, is_changed; perhaps error;
 -- perhaps held: for how many microseconds more the key is held; and for each quota n own[n].used,
 -- the units that count now. The core uses these functions of the algorithm:
 --   read_quota(from) -> quota, behind
@@ -16,7 +16,8 @@
 --   ends_at(counter)                  when nothing of it counts any more
 --   write(state, key) -> error        nil if all went well
 --   held_units(state), or nil         what the reply says of several takes that were charged alike
--- A rule of another kind of state has its own load, fits, answers and write: see `permits`.
+-- A rule of another kind of state has its own load, fits, answers and write: see `permits` and
+-- `calendar`. If it says is_outside, nothing of a take over it is charged.
 --
 -- A function costs a call as much as a small command if it uses many locals from outside. So
 -- constants are text, and functions that few calls need are made by another one. A table costs by
@@ -26,16 +27,19 @@
 local function read_rule(from)
   local number, expiry, slice, at = unpack(RULE_HEAD, question, from)
   local quota
-  if number > 0 then quota, at = read_quota(at) end
+  if number > 0 and number < CALENDAR then quota, at = read_quota(at) end
   local rule = { quota, number = number, expiry = expiry, slice = slice, behind = at,
     expiry_text = false, this_slice = floor(now / slice) }
-  for n = 2, number do
+  for n = 2, number < CALENDAR and number or 0 do
     rule[n], at = read_quota(at)
   end
   rule.behind, rules[from] = at, rule
   if number == 0 then
     permits = permits or permit_functions()
     rule.other = permits
+  elseif number == CALENDAR then
+    calendars = calendars or calendar_functions()
+    rule.other = calendars
   end
   return rule
 end
@@ -138,18 +142,19 @@ end
 -- Answers the takes of a row, whose counts are those from place `first` to `last`: they are charged
 -- to all of them, or to none, unless the server refuses to write one of the keys in the end.
 local function answer_row(first, last, takes, is_late, owes)
-  local fitting = takes
+  local fitting, refused = takes, is_late and LATE
   for place = first, is_late and 0 or last do
     local state = counts[place]
     local fits = state.rule.other and state.rule.other.fits or fits
     fitting = fits(state, costs[place], fitting)
+    if state.rule.is_outside then refused = OUTSIDE end
   end
   for place = first, last do
     local state, cost, text = counts[place], costs[place], nil
-    if is_late then
-      text = pack(SHORT_ANSWER, LATE, takes)
+    if refused then
+      text = pack(SHORT_ANSWER, refused, takes)
     elseif state.rule.other then
-      text = state.rule.other.answers(state, cost, takes, fitting)
+      text = state.rule.other.answers(state, cost, takes, fitting, owes)
     elseif owes then
       text = owe(state, cost)
     else

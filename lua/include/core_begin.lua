@@ -4,5 +4,6 @@
 -- since a table that grows costs as much as a command.
 local counts, costs = { false, false, false, false }, { 0, 0, 0, 0 }
 -- Rules by where the question says them; states by key, where a key may come twice; functions of
--- permits, if they are needed.
-local rules, states, permits = {}, kind ~= USUAL and kind ~= GENERAL and {}, nil
+-- permits and of the calendar, if they are needed.
+local rules, states = {}, kind ~= USUAL and kind ~= GENERAL and {}
+local permits, calendars

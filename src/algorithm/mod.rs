@@ -23,6 +23,7 @@
 #[allow(clippy::module_inception)]
 mod algorithm;
 mod byte_reader;
+pub(crate) mod calendar;
 mod count;
 mod counter;
 mod counters;
@@ -31,6 +32,7 @@ mod fixed_window;
 mod gcra;
 pub(crate) mod lockout;
 mod pace;
+pub(crate) mod period;
 mod quota_use;
 mod refunded_ranges;
 pub(crate) mod share;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::calendar::Calendar;
 use super::lockout::LockoutSpec;
 use super::share::Share;
 use super::{Algorithm, AlgorithmConfig};
@@ -33,10 +34,11 @@ pub(crate) enum Holding {
     Failures(Arc<LockoutSpec>),
 }
 
-/// Says whether it counts units in windows or permits.
+/// Says whether it counts units in windows, units in a period of the calendar, or permits.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Windows(Windows),
+    Calendar(Calendar),
     Permits(Permits),
 }
 
@@ -77,15 +79,23 @@ impl Spec {
     pub(crate) const fn windows(&self) -> Option<&Windows> {
         match &self.kind {
             Kind::Windows(windows) => Some(windows),
-            Kind::Permits(_) => None,
+            Kind::Calendar(_) | Kind::Permits(_) => None,
         }
     }
 
     #[inline]
     pub(crate) const fn permits(&self) -> Option<&Permits> {
         match &self.kind {
-            Kind::Windows(_) => None,
+            Kind::Windows(_) | Kind::Calendar(_) => None,
             Kind::Permits(permits) => Some(permits),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn calendar(&self) -> Option<&Calendar> {
+        match &self.kind {
+            Kind::Calendar(calendar) => Some(calendar),
+            Kind::Windows(_) | Kind::Permits(_) => None,
         }
     }
 
@@ -117,13 +127,18 @@ impl Spec {
 
     /// The longest time for which a charge counts, in microseconds.
     pub(crate) fn life(&self) -> u64 {
-        self.windows().map_or(0, |it| it.life)
+        match &self.kind {
+            Kind::Windows(windows) => windows.life,
+            Kind::Calendar(calendar) => calendar.life(),
+            Kind::Permits(_) => 0,
+        }
     }
 
     /// The quotas that are charged, of which an answer tells.
     pub(crate) fn quotas(&self) -> &[Quota] {
         match &self.kind {
             Kind::Windows(windows) => &windows.quotas,
+            Kind::Calendar(calendar) => &calendar.quotas,
             Kind::Permits(permits) => &permits.quotas,
         }
     }
@@ -148,6 +163,7 @@ impl Spec {
     fn make_share(&self, share: Share, cost: u64) -> Self {
         let kind = match &self.kind {
             Kind::Windows(windows) => Kind::Windows(windows.of_share(share, cost)),
+            Kind::Calendar(calendar) => Kind::Windows(calendar.of_share(share)),
             Kind::Permits(permits) => Kind::Permits(permits.of_share(share)),
         };
         Self::new(kind, self.holding.clone(), self.usual_cost)

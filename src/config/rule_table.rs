@@ -12,11 +12,11 @@ use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::key::ClientIp;
 use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
 use crate::rule::{
-    Exemptions, FileSwitches, Lockout, OnError, Outcomes, Policy, Quotas, Rule, RuleError,
+    Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas, Rule, RuleError,
 };
 
 /// The keys of a table that describe one quota.
-const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst pace";
+const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst pace per zone";
 /// The key of how many requests of a key may run at a time, beside quotas or in place of one.
 const MAX_CONCURRENT: &str = "max-concurrent";
 /// The other keys of a quota in a list. In a rule there is `absent`, too.
@@ -345,7 +345,7 @@ fn entries<'a>(
     let describes_one = table.get_any(QUOTA_KEYS).is_some();
     let permits = table.read(MAX_CONCURRENT, max_concurrent)?;
     let mut entries = match (table.get("quotas"), describes_one) {
-        (None, true) => vec![QuotaEntry::of_table(table, quota(table, algorithm)?)],
+        (None, true) => vec![QuotaEntry::of_table(table, units_policy(table, algorithm)?)],
         (Some(list), false) => {
             let expected = "a list of quotas: { max-count = 5, window = \"1m\" }";
             let items = list.list().ok_or_else(|| list.not(expected))?;
@@ -376,7 +376,7 @@ fn entries<'a>(
 /// The quota of an entry of a list, or its max of requests at a time.
 pub(super) fn policy(table: &Value<'_>, algorithm: Algorithm) -> Result<Policy, ConfigError> {
     let Some(max) = table.get(MAX_CONCURRENT) else {
-        return Ok(quota(table, algorithm)?.into());
+        return units_policy(table, algorithm);
     };
     let message = "beside max-concurrent, expected either max-count and window, or max-concurrent: \
          each request holds one permit";
@@ -394,7 +394,36 @@ fn units(value: &Value<'_>) -> Result<u64, ConfigError> {
     value.number_in(0..=Quota::MAX_UNITS, QuotaError::MaxTooLarge)
 }
 
-/// The one quota that a table describes.
+/// The one quota that a table describes: of a window, or of the calendar.
+fn units_policy(table: &Value<'_>, algorithm: Algorithm) -> Result<Policy, ConfigError> {
+    let Some(per) = table.get("per") else {
+        let message = "a time zone without a period, expected per = \"day\", \"week\" or \"month\"";
+        table.without("zone", message)?;
+        return Ok(quota(table, algorithm)?.into());
+    };
+    let Some(max) = table.get("max-count") else {
+        return Err(per.mistake("a per without max-count, expected both"));
+    };
+    table.without(
+        "window window-time window-time-unit",
+        "both a window and per, expected one of them: per is a period of the calendar",
+    )?;
+    table.without(
+        "burst pace",
+        "a period of the calendar has no burst and no pace",
+    )?;
+    let period = per.text("\"day\", \"week\" or \"month\"", |name| {
+        let mut periods = [Period::DAY, Period::WEEK, Period::MONTH].into_iter();
+        periods.find(|it| it.name() == name)
+    })?;
+    let period = table.set("zone", period, |period, zone| {
+        let name = zone.text("a time zone such as \"Europe/Berlin\"", Some)?;
+        zone.check(period.in_named_zone(name))
+    })?;
+    Ok(Policy::calendar(period, units(&max)?))
+}
+
+/// The one quota of a window that a table describes.
 fn quota(table: &Value<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> {
     let Some(max) = table.get("max-count") else {
         let names = QUOTA_KEYS.split(' ');

@@ -357,15 +357,19 @@ fn waiting(take: Take, answer: Result<Decision, StoreError>, waiter: Box<Waiter>
 /// A store that does not know takes over several counts is not asked about them.
 #[inline]
 pub(super) fn check_joint(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
-    if !take.is_joint() {
+    let mut specs = take.counts().iter().map(|it| it.spec());
+    let has_calendar = specs.any(|it| it.calendar().is_some());
+    if !take.is_joint() && !has_calendar {
         return Ok(());
     }
     let can = capabilities(store);
     let has_permits = take.counts().iter().any(|it| it.spec().is_permits());
-    let lacks = if !can.joint {
+    let lacks = if take.is_joint() && !can.joint {
         "does not decide several subjects together: see Capabilities::joint"
     } else if has_permits && !can.permits {
         "keeps no permits of requests in progress: see Capabilities::permits"
+    } else if has_calendar && !can.calendar {
+        "does not count in periods of the calendar: see Capabilities::calendar"
     } else {
         return Ok(());
     };

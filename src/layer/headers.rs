@@ -1,5 +1,5 @@
 use std::cmp::Reverse;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum_core::response::Response;
 use bytes::Bytes;
@@ -49,7 +49,8 @@ pub enum Headers {
     /// than `max` units per window. `t` is rounded up, and never 0. It is the longer of two times:
     /// the one in which `r` units come at the quota's rate, for an untouched quota the window, and
     /// the one until all units are back, under [`Algorithm::Gcra`](crate::Algorithm::Gcra) until
-    /// one more is.
+    /// one more is. Of a [calendar](crate::rule::Policy::calendar) quota it is the end of its period,
+    /// and the window of its policy is the length of that.
     ///
     /// On a denial `t` is never later than `Retry-After`: for a quota that denied, it ends with it
     /// at the latest, and for another quota it is left out if it would be later. Layers within one
@@ -140,7 +141,7 @@ pub(crate) fn shown<'a>(
 fn policy_list(policies: &[Policy]) -> HeaderValue {
     let items = policies.iter().filter(|it| !it.is_hidden()).map(|policy| {
         let (name, quota) = (policy.name(), policy.quota());
-        let window = quota.window();
+        let window = policy.window();
         match window.subsec_nanos() {
             _ if policy.is_concurrent() => {
                 format!("\"{name}\";q={};qu=\"concurrent-requests\"", quota.max())
@@ -182,9 +183,13 @@ fn draft_11(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
             list.extend_from_slice(number.format(window).as_bytes());
         }
     }
-    let policies = &rule.texts().field;
-    let policies = policies.get_or_init(|| policy_list(rule.policies()));
-    headers.append(RATELIMIT_POLICY, policies.clone());
+    let list_policies = || policy_list(rule.policies());
+    // Months and days differ in length.
+    let policies = match rule.policies().iter().any(|it| it.period().is_some()) {
+        true => list_policies(),
+        false => rule.texts().field.get_or_init(list_policies).clone(),
+    };
+    headers.append(RATELIMIT_POLICY, policies);
     let list = HeaderValue::from_maybe_shared(Bytes::from(list)).expect(PRINTABLE);
     headers.append(RATELIMIT, list);
 }
@@ -205,9 +210,19 @@ fn effective_window(
     if policy.is_concurrent() {
         return None;
     }
-    let algorithm = rule.algorithm().algorithm();
-    let window = algorithm.effective_window(&policy.quota(), state);
-    let window = whole_seconds(Duration::from_micros(window));
+    let window = match policy.period() {
+        Some(period) if state.reset_after().is_zero() => {
+            let now = SystemTime::now();
+            let end = period.around(now).end;
+            end.duration_since(now).unwrap_or_default()
+        }
+        Some(_) => state.reset_after(),
+        None => {
+            let algorithm = rule.algorithm().algorithm();
+            Duration::from_micros(algorithm.effective_window(&policy.quota(), state))
+        }
+    };
+    let window = whole_seconds(window);
     let end = decision.retry_after().map_or(window, whole_seconds);
     (state.is_exceeded() || window <= end).then_some(window.min(end))
 }
@@ -233,7 +248,7 @@ fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
 }
 
 fn draft_7_policy(policy: &Policy) -> String {
-    let (max, window) = (policy.quota().max(), policy.quota().window());
+    let (max, window) = (policy.quota().max(), policy.window());
     match window.subsec_nanos() {
         0 => format!("{max};w={}", window.as_secs()),
         _ => max.to_string(),

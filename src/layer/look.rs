@@ -73,8 +73,12 @@ impl RuleUsage {
             json.push('"');
         }
         if !policy.is_concurrent() {
-            let (reset, window) = (reset(state, &self.decision), policy.quota().window());
+            let (reset, window) = (reset(state, &self.decision), policy.window());
             json += &format!(",\"reset\":{reset},\"window\":{}", window.as_secs_f64());
+        }
+        if let Some(period) = policy.period() {
+            let zone = period.zone().unwrap_or("UTC");
+            json += &format!(",\"per\":\"{}\",\"zone\":\"{zone}\"", period.name());
         }
         json + "}"
     }

@@ -82,6 +82,7 @@
 //     waiting.rs                which takes may wait: the waiters are in src/waiting/
 //     subject_keys.rs           the keys that code gives a joint rule
 //     upload.rs                 reads on what the client of an answered request still sends
+//     crossing.rs               tells of shares of calendar quotas that are used
 //     outcome.rs                what is given back by the response
 //     headers.rs                the fields of responses
 //     look.rs                   what a request has left, to show it
@@ -95,6 +96,7 @@
 mod action;
 mod admitted;
 mod call;
+mod crossing;
 mod decide;
 mod gate;
 pub(crate) mod headers;
@@ -116,6 +118,8 @@ mod waiting;
 
 pub use admitted::Admitted;
 pub use call::Call;
+pub use crossing::Crossing;
+pub(crate) use crossing::Crossings;
 pub(crate) use gate::Gate;
 pub use headers::Headers;
 pub(crate) use inspector::Warnings;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::response;
 
+use super::crossing::Crossings;
 use super::headers::Headers;
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
@@ -31,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
     /// Gives back by the response, beside what the rule says.
     pub(super) refund_if: Option<Arc<RefundIf>>,
+    /// Who is told of shares of calendar quotas.
+    pub(crate) crossings: Option<Arc<Crossings>>,
     pub(crate) headers: Headers,
     /// Whether nothing reads on what the client of a denied upload still sends.
     pub(crate) closes_uploads: bool,

@@ -149,6 +149,9 @@ impl Gate {
 
     fn count_decision(&self, take: &Take, decision: &Decision) {
         self.note_chosen(take);
+        if let Some(crossings) = &self.options.crossings {
+            crossings.look(self.store(), take, decision);
+        }
         self.counters.decided(take.rule(), decision, take.cost());
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::crossing::Crossings;
 use super::decide::{Outcome, RequestPermits, ask};
 use super::gate::Gate;
 use crate::callback::caught;
@@ -22,6 +23,7 @@ struct AskedInShadow {
     store: Arc<dyn Store>,
     take: Take,
     counters: Arc<RuleCounters>,
+    crossings: Option<Arc<Crossings>>,
     charge: Option<Arc<LateCharge>>,
     permit: Option<LatePermit>,
     refunds: RefundQueue,
@@ -49,6 +51,7 @@ pub(super) fn ask_in_shadow(gate: &Gate, take: Take) -> Outcome {
         store: Arc::clone(gate.store()),
         take,
         counters: Arc::clone(&gate.counters),
+        crossings: gate.options.crossings.clone(),
         charge: charge.clone(),
         permit: in_shadow.clone(),
         refunds: gate.refunds.clone(),
@@ -88,6 +91,9 @@ impl AskedInShadow {
     fn answered(self, answer: Option<Result<Decision, StoreError>>) {
         let Self { take, counters, .. } = self;
         let decision = answer.and_then(Result::ok);
+        if let (Some(crossings), Some(decision)) = (&self.crossings, &decision) {
+            crossings.look(&self.store, &take, decision);
+        }
         match &decision {
             Some(decision) => counters.shadow_decided(take.rule(), decision, take.cost()),
             None => counters.numbers.shadow_errors.add(1),

@@ -15,7 +15,7 @@ use crate::error::KeyError;
 use crate::fleet::{Member, OperatorKeys};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
-use crate::layer::{Gate, Headers, Options, RateLimitLayer, Warnings};
+use crate::layer::{Crossing, Crossings, Gate, Headers, Options, RateLimitLayer, Warnings};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
 use crate::metrics::{NearLimit, Snapshot};
@@ -198,6 +198,38 @@ impl Limits {
         A: Future<Output: Into<Recovery>> + Send + 'static,
     {
         self.on_error(callback)
+    }
+
+    /// Tells code once in a period when a key has used one of these shares of a
+    /// [calendar quota](crate::rule::Policy::calendar): 0.001 to 1.0, in steps of a thousandth.
+    /// Default: nobody is told.
+    ///
+    /// It is told of after an answer, a denial as well, by which at least that share is used, and
+    /// outside of the request. Of the processes that share a Redis one tells, and if it ends in
+    /// between, none does. In memory, and in a store of your own, each process tells. Another max, as
+    /// of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told at a
+    /// time; the log says of those beyond, and of those that Redis does not answer for minutes, that
+    /// they are lost. A fallback, a peek and a key that is let through tell nothing; of a rule in
+    /// shadow the crossing says so.
+    ///
+    /// ```
+    /// use tidegate::rule::{Period, Policy};
+    /// use tidegate::{Limits, Rule};
+    ///
+    /// let chat = Rule::with_policies("chat", [Policy::calendar(Period::MONTH, 10_000)])?;
+    /// let limits = Limits::new([chat]).on_crossing([0.8, 1.0], async |crossing| {
+    ///     println!("{}: {} of {}", crossing.key.as_str(), crossing.used, crossing.max);
+    /// });
+    /// # let _ = limits;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    pub fn on_crossing<F: Future<Output = ()> + Send + 'static>(
+        self,
+        shares: impl IntoIterator<Item = f64>,
+        callback: impl Fn(Crossing) -> F + Send + Sync + 'static,
+    ) -> Self {
+        let crossings = Arc::new(Crossings::new(shares, callback));
+        self.with("on_crossing", |it| it.crossings = Some(crossings))
     }
 
     /// Which fields the responses get. A layer may have its own. Default: [`Headers::Draft11`].

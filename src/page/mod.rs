@@ -39,7 +39,8 @@
 //! `tick` is how many seconds ago the `process` that answers began to watch. `complete` is false
 //! until the other processes have been asked (ask again after a second), and where more than 200
 //! run. Requests at a time have `concurrent` true, `window_s` null, and `in_flight` in place of
-//! `reset_in_s`. `on_hold_s` is how long the partner of an `outgoing` rule still wants no calls,
+//! `reset_in_s`. Quotas of the calendar have `per`, such as `month`, and a `zone`.
+//! `on_hold_s` is how long the partner of an `outgoing` rule still wants no calls,
 //! `locked_out_s` how long the key is locked out after failures, the how manieth time `locked_out_times`.
 //!
 //! | | |

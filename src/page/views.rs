@@ -170,8 +170,8 @@ fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Valu
 
 pub(super) fn quotas(policies: &[Policy]) -> Vec<Value> {
     let quotas = policies.iter().map(|policy| {
-        let window = (!policy.is_concurrent()).then(|| policy.quota().window());
-        json!({
+        let window = (!policy.is_concurrent()).then(|| policy.window());
+        let mut quota = json!({
             "name": policy.name(),
             "subject": policy.subject(),
             "cost": policy.cost(),
@@ -179,7 +179,12 @@ pub(super) fn quotas(policies: &[Policy]) -> Vec<Value> {
             "max": policy.quota().max(),
             "window_s": window.map(|it| it.as_secs_f64()),
             "concurrent": policy.is_concurrent(),
-        })
+        });
+        if let Some(period) = policy.period() {
+            quota["per"] = period.name().into();
+            quota["zone"] = period.zone().unwrap_or("UTC").into();
+        }
+        quota
     });
     quotas.collect()
 }

@@ -192,7 +192,8 @@ impl RuleSettings {
         let is_time = |time: &u64| (SECOND..=micros(Quota::MAX_WINDOW)).contains(time);
         let is_locked = |policy: &Policy| {
             let place = self.place_of(policy.subject());
-            !policy.is_concurrent() && self.is_locked(lockout, place, policy.cost())
+            let is_of_window = !policy.is_concurrent() && policy.period().is_none();
+            is_of_window && self.is_locked(lockout, place, policy.cost())
         };
         let is_small = |it: &&Policy| lockout.is_out_of_reach(it, self);
         Err(RuleError::Lockout(match () {

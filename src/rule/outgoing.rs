@@ -28,7 +28,7 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the rule has several subjects, or permits.
+    /// [`RuleError`] if the rule has several subjects, permits, or calendar quotas.
     pub fn with_outgoing(self) -> Result<Self, RuleError> {
         let at_most = Self::DEFAULT_HOLD_AT_MOST;
         self.with(|it| it.hold_at_most = Some(at_most))
@@ -92,6 +92,12 @@ impl Rule {
         self.settings.hold_at_most.unwrap_or_default()
     }
 
+    /// Whether it, or a plan of it, has a calendar quota.
+    fn has_calendar(&self) -> bool {
+        let mut policies = self.settings.given_policies();
+        policies.any(|policy| policy.period().is_some())
+    }
+
     /// An outgoing rule with what it cannot have is an error.
     pub(super) fn checked_outgoing(self) -> Result<Self, RuleError> {
         match () {
@@ -99,6 +105,7 @@ impl Rule {
             () if !self.subjects().is_empty() || self.has_permits() => {
                 Err(RuleError::OutgoingSubjects)
             }
+            () if self.has_calendar() => Err(RuleError::OutgoingCalendar),
             () if self.settings.lockout.is_some() => Err(RuleError::Lockout(
                 "a partner's answers hold the keys of outgoing calls, expected no lock-out",
             )),

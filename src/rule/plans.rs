@@ -271,6 +271,9 @@ impl Rule {
         if self.is_outgoing() && quotas.given().iter().any(Policy::is_concurrent) {
             return Err(RuleError::OutgoingSubjects);
         }
+        if self.is_outgoing() && quotas.given().iter().any(|it| it.period().is_some()) {
+            return Err(RuleError::OutgoingCalendar);
+        }
         let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
         self.settings.policies_of(quotas, no_certain_subject)?;
         Ok(self.choosing(Chosen::Value(quotas.clone())))

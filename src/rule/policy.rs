@@ -1,9 +1,12 @@
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::HeaderValue;
 
+use crate::algorithm::period::Period;
 use crate::key::escaped;
 use crate::quota::{MAX_QUOTAS, Quota, ShortWindow};
 
@@ -28,6 +31,8 @@ pub struct Policy {
     is_hidden: bool,
     /// Whether it limits the requests in progress, and not those of a window.
     is_concurrent: bool,
+    /// That of a calendar quota.
+    period: Option<Period>,
 }
 
 impl Policy {
@@ -78,6 +83,32 @@ impl Policy {
         Self {
             is_concurrent: true,
             ..Self::from(Quota::of_micros(max, 1_000))
+        }
+    }
+
+    /// At most so many units in each day, week or month of the calendar, in place of a window that
+    /// moves: a budget. It begins at the period's first instant, and all of it is back at its end,
+    /// by the clock of the store. More than [`Quota::MAX_UNITS`] are so many.
+    ///
+    /// Another max goes on with what is used; another period is another count. After a change of the
+    /// time zone the running period keeps its end, and one shorter period may follow.
+    ///
+    /// ```
+    /// use tidegate::{Quota, Rule};
+    /// use tidegate::rule::{Period, Policy};
+    ///
+    /// let budget = Policy::calendar(Period::MONTH, 10_000);
+    /// let chat = Rule::with_policies("chat", [Quota::per_minute(100).into(), budget])?;
+    /// assert_eq!(chat.policies()[1].name(), "chat-month");
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn calendar(period: Period, max: u64) -> Self {
+        let max = max.min(Quota::MAX_UNITS);
+        let quota = Quota::of_micros(max, period.usual_micros());
+        Self {
+            period: Some(period),
+            ..Self::from(quota)
         }
     }
 
@@ -143,9 +174,10 @@ impl Policy {
             let mut name = path.to_owned();
             for part in [
                 policy.subject.as_deref().map(str::to_owned),
-                (!is_only).then(|| match policy.is_concurrent {
-                    true => "concurrent".to_owned(),
-                    false => ShortWindow(&policy.quota).to_string(),
+                (!is_only).then(|| match &policy.period {
+                    Some(period) => period.name().to_owned(),
+                    None if policy.is_concurrent => "concurrent".to_owned(),
+                    None => ShortWindow(&policy.quota).to_string(),
                 }),
                 policy
                     .cost
@@ -165,7 +197,8 @@ impl Policy {
         &self.name
     }
 
-    /// The quota.
+    /// The quota. The window of a [calendar](Self::calendar) quota is the longest that its period
+    /// has without a change of clocks.
     #[must_use]
     pub const fn quota(&self) -> Quota {
         self.quota
@@ -190,6 +223,21 @@ impl Policy {
         self.is_concurrent
     }
 
+    /// The window; of a calendar quota the length of its period, by the host's clock.
+    pub(crate) fn window(&self) -> Duration {
+        let Some(period) = &self.period else {
+            return self.quota.window();
+        };
+        let Range { start, end } = period.around(SystemTime::now());
+        end.duration_since(start).unwrap_or_default()
+    }
+
+    /// The period of a [calendar](Self::calendar) quota; `None` for others.
+    #[must_use]
+    pub const fn period(&self) -> Option<&Period> {
+        self.period.as_ref()
+    }
+
     /// Whether clients are not told of it.
     #[must_use]
     pub const fn is_hidden(&self) -> bool {
@@ -197,7 +245,7 @@ impl Policy {
     }
 }
 
-/// Its quota, such as `100 per 1m`, or `4 at a time`.
+/// Its quota, such as `100 per 1m`, `10000 per month`, or `4 at a time`.
 ///
 /// ```
 /// use tidegate::Quota;
@@ -208,9 +256,10 @@ impl Policy {
 /// ```
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_concurrent {
-            true => write!(f, "{} at a time", self.quota.max()),
-            false => self.quota.fmt(f),
+        match &self.period {
+            Some(period) => write!(f, "{} per {period}", self.quota.max()),
+            None if self.is_concurrent => write!(f, "{} at a time", self.quota.max()),
+            None => self.quota.fmt(f),
         }
     }
 }
@@ -225,6 +274,7 @@ impl From<Quota> for Policy {
             cost: None,
             is_hidden: false,
             is_concurrent: false,
+            period: None,
         }
     }
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use super::policy::Policy;
 use super::rule_error::RuleError;
+use crate::algorithm::period::Period;
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The quotas of a plan or a customer, in place of those of a rule: 1 to 16, with or without names.
@@ -140,9 +141,10 @@ pub(super) fn check_policies(policies: &[Policy]) -> Result<(), RuleError> {
         if policies[..at].iter().any(|other| other.name() == name) {
             return Err(RuleError::SameName(name.to_owned()));
         }
+        let period = |it: &Policy| it.period().map(Period::name);
         let is_of_same_count = |other: &&Policy| {
             let is_alike = other.subject == policy.subject && other.cost() == policy.cost();
-            is_alike && !other.is_concurrent()
+            is_alike && !other.is_concurrent() && period(other) == period(policy)
         };
         let mut others = policies[..at].iter().filter(is_of_same_count);
         let window = policy.quota.window();

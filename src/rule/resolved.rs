@@ -6,6 +6,8 @@ use super::policy::{Policy, PolicyTexts};
 use super::raise::Factors;
 use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
+use crate::algorithm::calendar::Calendar;
+use crate::algorithm::period::Period;
 use crate::algorithm::spec::{Holding, Kind, Permits, Spec, Windows};
 use crate::counts::{RuleCount, RuleCounts};
 use crate::decision::QuotaState;
@@ -103,6 +105,8 @@ struct CountId {
     subject: Option<(usize, Arc<str>)>,
     /// That of its quotas, if it is not that of the request.
     cost: Option<u64>,
+    /// The ending of its period, if it counts in one of the calendar.
+    period: Option<&'static str>,
     /// Whether it counts the requests in progress.
     is_permits: bool,
 }
@@ -118,6 +122,15 @@ impl CountId {
             Some((_, name)) => format!("{{{id}}}:{}{cost}", escaped(name)),
         }
     }
+
+    /// What its keys end with, beside those of the windows with this id.
+    fn ending(&self) -> &'static str {
+        match self.period {
+            _ if self.is_permits => Names::PERMITS,
+            Some(period) => period,
+            None => "",
+        }
+    }
 }
 
 impl RuleSettings {
@@ -129,7 +142,9 @@ impl RuleSettings {
     ) -> Vec<String> {
         let counts = self.ids_of_counts(policies);
         let counts = counts.iter().filter(|count| !count.is_permits);
-        counts.map(|count| count.in_store(id)).collect()
+        counts
+            .map(|count| count.in_store(id) + count.ending())
+            .collect()
     }
 
     /// The counts that a take under these policies is charged in.
@@ -140,13 +155,14 @@ impl RuleSettings {
             let places: Box<[_]> = places.collect();
             let quotas = places.iter().map(|at| policies[*at].quota()).collect();
             let subject = id.subject.as_ref().map_or(0, |(place, _)| *place);
-            let spec = self.spec(&id, quotas, factors.get(subject), common.is_shadow);
+            let (period, factor) = (policies[places[0]].period(), factors.get(subject));
+            let spec = self.spec(&id, quotas, period, factor, common.is_shadow);
             let (prefix, name) = (self.prefix.as_deref(), id.in_store(&common.id));
             RuleCount {
                 subject,
                 // Each request holds one permit.
                 cost: id.cost.or(id.is_permits.then_some(1)),
-                names: Names::new(prefix, &name, id.is_permits),
+                names: Names::new(prefix, &name, id.ending()),
                 spec: Arc::new(spec),
                 places,
             }
@@ -157,7 +173,7 @@ impl RuleSettings {
         let full = |it: &Policy| QuotaState::from_micros(algorithm.limit(&it.quota()), 0).hidden();
         RuleCounts {
             path: Arc::clone(&self.path),
-            is_joint: has_own_cost || !self.subjects.is_empty(),
+            is_joint: counts.len() > 1 || has_own_cost || !self.subjects.is_empty(),
             counts,
             untouched: policies.iter().map(full).collect(),
         }
@@ -168,11 +184,12 @@ impl RuleSettings {
         CountId {
             subject: place.map(|it| (it, self.subjects[it].shared_name())),
             cost: policy.cost(),
+            period: policy.period().map(Period::ending),
             is_permits: policy.is_concurrent(),
         }
     }
 
-    /// Those of permits stand behind all others.
+    /// Those in windows stand first, and those of permits behind all others.
     fn ids_of_counts<'a>(&self, policies: impl IntoIterator<Item = &'a Policy>) -> Vec<CountId> {
         let mut counts = Vec::new();
         for policy in policies {
@@ -181,7 +198,7 @@ impl RuleSettings {
                 counts.push(id);
             }
         }
-        counts.sort_by_key(|id| id.is_permits);
+        counts.sort_by_key(|id| (id.is_permits, id.period.is_some()));
         counts
     }
 
@@ -189,6 +206,7 @@ impl RuleSettings {
         &self,
         id: &CountId,
         quotas: Box<[Quota]>,
+        period: Option<&Period>,
         factor: Option<&Factor>,
         is_shadow: bool,
     ) -> Spec {
@@ -203,6 +221,18 @@ impl RuleSettings {
         }
         let factor = factor.copied().unwrap_or(Factor::ONE);
         let owed = self.owe_at_most.map(|units| factor.of(units));
+        if let Some(period) = period {
+            let calendar = Calendar {
+                period: period.clone(),
+                quotas: [quotas[0]],
+                owe_at_most: owed,
+            };
+            return Spec::new(
+                Kind::Calendar(calendar),
+                Holding::Nothing,
+                id.cost.unwrap_or(self.cost),
+            );
+        }
         let windows = Windows::new(self.algorithm, quotas, owed);
         let cost = id.cost.unwrap_or(self.cost);
         let subject = id.subject.as_ref().map(|(place, _)| *place);

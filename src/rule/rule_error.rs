@@ -59,6 +59,9 @@ pub enum RuleError {
     /// Several subjects, or permits, for calls to a partner.
     #[error("outgoing calls have one key and no max-concurrent: a partner's answer holds one key")]
     OutgoingSubjects,
+    /// A [calendar](super::Policy::calendar) quota for calls to a partner.
+    #[error("outgoing calls have no calendar quota: a partner's answer holds a key of windows")]
+    OutgoingCalendar,
     /// A max of requests at a time for a key that has one.
     #[error("\"{0}\" is a second max of requests at a time for one key, expected one")]
     SameMaxConcurrent(String),

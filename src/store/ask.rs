@@ -4,12 +4,13 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::algorithm::AlgorithmConfig;
+use crate::algorithm::calendar::Calendar;
 use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::share::Share;
 use crate::algorithm::spec::Spec;
 use crate::counts::RuleCounts;
 use crate::deadline::Deadline;
-use crate::decision::{Decision, Receipt, Source, Verdict};
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::error::StoreError;
 use crate::name::Name;
 use crate::quota::Quota;
@@ -109,7 +110,18 @@ impl CountAsk {
         &of.counts[usize::from(self.place)].places
     }
 
-    /// How it counts; `None` if it is of [permits](crate::Rule::with_max_concurrent).
+    /// The place of its first quota among those of the rule.
+    pub(crate) fn place_of_quota(&self, of: &RuleCounts) -> Option<usize> {
+        self.places(of).first().copied()
+    }
+
+    /// Its place among the counts of the rule.
+    pub(crate) fn place(&self) -> usize {
+        self.place.into()
+    }
+
+    /// How it counts; `None` if it is of [permits](crate::Rule::with_max_concurrent), or of a
+    /// [period](crate::rule::Policy::calendar) of the calendar.
     #[must_use]
     pub fn algorithm(&self) -> Option<AlgorithmConfig> {
         self.spec.windows().map(|windows| windows.config)
@@ -376,7 +388,8 @@ impl Ask {
     }
 
     /// How its count counts, if there is one; `None` if that is of
-    /// [permits](crate::Rule::with_max_concurrent).
+    /// [permits](crate::Rule::with_max_concurrent) or of a
+    /// [period](crate::rule::Policy::calendar) of the calendar.
     #[must_use]
     pub fn algorithm(&self) -> Option<AlgorithmConfig> {
         self.first()?.algorithm()
@@ -418,6 +431,42 @@ impl Ask {
 
     pub(crate) const fn falls_back(&self) -> bool {
         self.falls_back
+    }
+
+    /// This take with what a fallback keeps of the calendar: hours.
+    pub(crate) fn in_hours(&self, share: Share) -> Self {
+        self.shared(&|ask: &CountAsk| match ask.spec.calendar() {
+            Some(_) => ask.spec.of_share(share, 0),
+            None => Arc::clone(&ask.spec),
+        })
+    }
+
+    /// Its counts of the calendar.
+    pub(crate) fn of_calendar(&self) -> impl Iterator<Item = (&CountAsk, &Calendar)> {
+        let counts = self.counts.iter();
+        counts.filter_map(|count| Some((count, count.spec.calendar()?)))
+    }
+
+    /// What is left of a count of the calendar, by a decision.
+    pub(crate) fn state_of<'a>(
+        &self,
+        count: &CountAsk,
+        decision: &'a Decision,
+    ) -> Option<&'a QuotaState> {
+        let place = count.places(&self.of).first()?;
+        decision.quotas().get(*place)
+    }
+
+    /// A denial by a count of the calendar alone, of which nothing is left for so long.
+    pub(crate) fn denied_by(&self, count: &CountAsk, retry_after: Duration) -> Decision {
+        let mut states = self.of.untouched.to_vec();
+        let micros = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
+        for place in count.places(&self.of) {
+            let none = QuotaState::from_micros(0, micros).exceeded(true);
+            states[*place] = none.with_max(states[*place].max());
+        }
+        let verdict = Verdict::Denied { retry_after };
+        Decision::of_states(verdict, Source::Local, states.into())
     }
 
     /// This take under a share of each count, which has room for what that costs.

@@ -35,6 +35,9 @@ pub struct Capabilities {
     /// Whether the store keeps [permits](crate::Rule::with_max_concurrent): among a take's counts
     /// are such of permits.
     pub permits: bool,
+    /// Whether the store counts units in periods of the
+    /// [calendar](crate::rule::Policy::calendar).
+    pub calendar: bool,
     /// Whether the store charges [units owed](crate::Store::owe), beyond a reservation.
     pub owes: bool,
     /// Whether the store [holds](crate::Store::hold) keys.

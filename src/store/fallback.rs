@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::used_up::UsedUp;
 use super::{Ask, Change, MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::decision::{Decision, Receipt, Source};
@@ -15,6 +16,7 @@ pub(super) struct LocalFallback {
     share: Share,
     pub(super) store: Arc<MemoryStore>,
     failures: LogOnChange,
+    used_up: UsedUp,
 }
 
 impl LocalFallback {
@@ -25,6 +27,7 @@ impl LocalFallback {
             share,
             store,
             failures: LogOnChange::default(),
+            used_up: UsedUp::default(),
         }
     }
 
@@ -35,6 +38,9 @@ impl LocalFallback {
         answer: Result<Decision, StoreError>,
     ) -> Result<Decision, StoreError> {
         let store = &*self.name;
+        if let Ok(decision) = &answer {
+            self.used_up.note(ask, decision);
+        }
         match &answer {
             Ok(decision) if decision.source() != Source::Cache && self.failures.worked() => {
                 trace::event!(warn: store, "the store decides again");
@@ -53,10 +59,20 @@ impl LocalFallback {
     }
 
     fn decide(&self, ask: &Ask, failure: &StoreError) -> Result<Decision, StoreError> {
-        let shared = ask.of_share(self.share);
-        let decision = self.store.decide(&shared)?;
+        let decision = match self.used_up.denial(ask, self.share) {
+            Some(denial) if !ask.only_looks() => denial,
+            _ => self.store.decide(&ask.of_share(self.share))?,
+        };
         let receipt = decision.receipt().map(Receipt::of_fallback);
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
+    }
+
+    /// Forgets or holds a key here, beside the store inside.
+    pub(super) fn change_here(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        if matches!(change, Change::Forget) {
+            self.used_up.forget(ask);
+        }
+        self.store.change(&ask.in_hours(self.share), change)
     }
 
     /// Changes what was charged here. `None` if the store inside is to be asked: a hold and a reset
@@ -65,7 +81,7 @@ impl LocalFallback {
         match change {
             Change::GiveBack(receipt) => {
                 let change = Change::GiveBack(receipt.as_fallback()?);
-                Some(self.store.change(ask, &change))
+                Some(self.store.change(&ask.in_hours(self.share), &change))
             }
             Change::Owe(receipt) => {
                 receipt.as_fallback()?;

@@ -44,6 +44,17 @@ pub trait Fleet: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer.
     fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool>;
+
+    /// Whether the process `by` is the first of its service that claims this name, which is then its
+    /// own for so long; it hears the same if it asks again. Default: each is the first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer.
+    fn claim(&self, name: &str, by: &str, time: Duration) -> StoreFuture<bool> {
+        let _ = (name, by, time);
+        StoreFuture::ready(Ok(true))
+    }
 }
 
 /// What a process says of itself, once a second: see [`Fleet::report`].

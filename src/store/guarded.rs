@@ -64,7 +64,7 @@ impl<S: Store> Guarded<S> {
             }
             // The fallback holds the key, too, also while the store fails; and forgets it.
             (Change::Hold(_) | Change::Forget, Some(fallback)) => {
-                let here = fallback.store.change(ask, change).poll_now();
+                let here = fallback.change_here(ask, change).poll_now();
                 let changed = self.change_inside(ask, change);
                 match (change, here) {
                     (Change::Forget, Some(Ok(here))) => changed.map(move |found| found.max(here)),

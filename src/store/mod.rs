@@ -44,6 +44,7 @@ pub(crate) mod redis;
 mod redis_fleet;
 pub(crate) mod resilient;
 pub(crate) mod store;
+mod used_up;
 
 pub use ask::{Ask, CountAsk};
 pub use capabilities::{Capabilities, Condition, ServerId};

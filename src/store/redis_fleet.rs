@@ -140,6 +140,26 @@ impl Fleet for RedisStore {
             from_redis_value(reply.clone()).map_err(|_| connection.protocol_error(&reply))
         })
     }
+
+    fn claim(&self, name: &str, by: &str, time: Duration) -> StoreFuture<bool> {
+        let (connection, key) = (self.fleet_connection(), self.fleet_key(name));
+        let (mut set, mut get) = (cmd("SET"), cmd("GET"));
+        set.arg(&key)
+            .arg(by)
+            .arg("NX")
+            .arg("PX")
+            .arg(millis(time).max(1));
+        get.arg(&key);
+        let by = by.to_owned();
+        StoreFuture::boxed(async move {
+            let is_set: Option<String> = connection.query(set, &key).await?;
+            if is_set.is_some() {
+                return Ok(true);
+            }
+            let owner: Option<String> = connection.query(get, &key).await?;
+            Ok(owner == Some(by))
+        })
+    }
 }
 
 impl OperatorKey {

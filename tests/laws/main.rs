@@ -9,3 +9,4 @@
 mod cases;
 mod extremes;
 mod fuzz;
+mod periods;

@@ -85,6 +85,36 @@ fn login_failures() {
     );
 }
 
+#[test]
+fn budgets() {
+    let server = Redis::start();
+    let output = Command::new(example("budgets"))
+        .env("REDIS_URL", &server.url)
+        .output();
+    let output = output.expect("the example starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let mut lines: Vec<_> = text
+        .lines()
+        .filter_map(|line| {
+            let body = line.split_once("] ").map_or(line, |(_, body)| body);
+            (body.ends_with("used") || body.starts_with("mail")).then_some(body)
+        })
+        .collect();
+    lines.sort_unstable();
+    // Ben has a budget of his own. Of Anna's requests the fourth is denied.
+    let expected = [
+        "12 dollars are used",
+        "4 dollars are used",
+        "4 dollars are used",
+        "8 dollars are used",
+        "8 dollars are used",
+        "mail to anna: 100 % of 10 dollars",
+        "mail to anna: 80 % of 10 dollars",
+    ];
+    assert_eq!(lines, expected);
+}
+
 /// It holds a lock and a permit, and asks a limiter all the time, when it is asked to stop.
 #[test]
 fn shutdown() {

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod caches;
+mod calendar;
 mod calls;
 mod charges;
 mod client_ip;
@@ -10,6 +11,7 @@ mod config_permits;
 mod config_subjects;
 mod contract;
 mod counters;
+mod crossings;
 mod errors;
 mod events;
 mod examples;

@@ -5,6 +5,7 @@
 //! with the algorithm alone.
 
 mod allocations;
+mod calendar;
 mod clock_steps;
 mod conformance;
 mod deadline;

@@ -79,7 +79,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     (
         "layer",
         "callback charge decision error fleet in_flight_counter jitter key log_on_change \
-         metrics named quota rule store sync take trace waiting warning",
+         metrics named quota rule store swept_map sync take trace waiting warning",
         "",
     ),
     ("config", "algorithm error key quota rule", ""),

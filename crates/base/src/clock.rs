@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
@@ -20,6 +20,8 @@ pub enum Clock {
     Tokio {
         /// What it showed when this clock was made.
         epoch: Instant,
+        /// What the host's clock showed then.
+        began: SystemTime,
     },
     /// A clock that tests set by hand.
     #[cfg(feature = "test-util")]
@@ -31,6 +33,7 @@ impl Clock {
     pub fn tokio() -> Self {
         Self::Tokio {
             epoch: Instant::now(),
+            began: SystemTime::now(),
         }
     }
 
@@ -38,17 +41,29 @@ impl Clock {
     pub fn now(&self) -> u64 {
         match self {
             Self::Counter { clock, epoch } => clock.delta_as_nanos(*epoch, clock.raw()) / 1_000,
-            Self::Tokio { epoch } => micros(epoch.elapsed()),
+            Self::Tokio { epoch, .. } => micros(epoch.elapsed()),
             #[cfg(feature = "test-util")]
             Self::Manual(clock) => clock.now(),
         }
+    }
+
+    /// The host's time in microseconds since 1970. Tokio's clock goes on from what that was when this
+    /// clock was made; one that tests set by hand shows it itself.
+    pub fn wall(&self) -> u64 {
+        let time = match self {
+            Self::Counter { .. } => SystemTime::now(),
+            Self::Tokio { epoch, began } => *began + epoch.elapsed(),
+            #[cfg(feature = "test-util")]
+            Self::Manual(clock) => return clock.now(),
+        };
+        micros(time.duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 
     /// The time in nanoseconds.
     pub fn nanos(&self) -> u64 {
         match self {
             Self::Counter { clock, epoch } => clock.delta_as_nanos(*epoch, clock.raw()),
-            Self::Tokio { epoch } => nanos(epoch.elapsed()),
+            Self::Tokio { epoch, .. } => nanos(epoch.elapsed()),
             #[cfg(feature = "test-util")]
             Self::Manual(clock) => clock.now().saturating_mul(1_000),
         }

@@ -4,7 +4,7 @@ import { Refusal, send } from "./api.js";
 import { target } from "./confirm.js";
 import { Rows } from "./rows.js";
 import {
-  byId, duration, element, grouped, isWhole, keyWords, quotaWords, say, sayAll, soon, visible,
+  byId, duration, element, grouped, instant, isWhole, keyWords, quotaWords, say, sayAll, soon, visible,
 } from "./words.js";
 
 const form = byId("key-form"), { rule, subject, key, plan } = form.elements;
@@ -157,8 +157,10 @@ function showOptions(choice, names) {
   if (names.includes(chosen)) choice.value = chosen;
 }
 
-function leftWords({ max, remaining, reset_in_s: reset, in_flight: inFlight, concurrent }) {
+function leftWords(quota) {
+  const { max, remaining, reset_in_s: reset, in_flight: inFlight, concurrent, zone } = quota;
   if (concurrent) return `${grouped(inFlight)} of ${grouped(max)} in flight`;
+  if (zone && reset > 0) return `${grouped(remaining)} left until ${instant(reset, zone)}`;
   const full = remaining >= max ? "full" : `full again in ${soon(reset)}`;
   return `${grouped(remaining)} of ${grouped(max)} left, ${full}`;
 }

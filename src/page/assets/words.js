@@ -56,8 +56,20 @@ export const soon = (seconds) =>
 
 const WINDOWS = [[86_400, "day"], [3_600, "hour"], [60, "minute"], [1, "second"]];
 
-export function quotaWords({ max, window_s: seconds, concurrent }) {
+const cityOf = (zone) => zone.split("/").at(-1).replaceAll("_", " ");
+
+/** An instant by the clocks of a time zone: "1 Dec 00:00". */
+export function instant(inSeconds, timeZone) {
+  // The end of a period is a whole minute, which the answer's way has moved.
+  const at = new Date(Math.round((Date.now() + inSeconds * 1_000) / 60_000) * 60_000);
+  const day = at.toLocaleDateString("en-GB", { timeZone, day: "numeric", month: "short" });
+  const time = at.toLocaleTimeString("en-GB", { timeZone, hour: "2-digit", minute: "2-digit" });
+  return `${day} ${time}`;
+}
+
+export function quotaWords({ max, window_s: seconds, concurrent, per, zone }) {
   if (concurrent) return `${grouped(max)} at a time`;
+  if (per) return `${grouped(max)} a ${per}, ${cityOf(zone)}`;
   const [unit, name] = WINDOWS.find(([unit]) => seconds % unit === 0) ?? [0.001, "millisecond"];
   const many = Math.round(seconds / unit);
   return `${grouped(max)} in any ${many === 1 ? name : `${grouped(many)} ${name}s`}`;

@@ -1,9 +1,11 @@
 use smallvec::SmallVec;
 
+use super::calendars::{CalendarOf, Calendars};
 use super::memory_store::{MemoryStore, held, lock};
 use super::permits::Permits;
 use super::shard::{Answer, CountOf, Shard};
 use super::sync::MutexGuard;
+use crate::algorithm::spec::Spec;
 use crate::decision::Decision;
 use crate::store::{Ask, CountAsk};
 
@@ -12,6 +14,8 @@ use crate::store::{Ask, CountAsk};
 enum CountPlace {
     /// The hash of its name, and its shard among those that are locked.
     Shard(u32, usize),
+    /// It is of a period of the calendar.
+    Calendar,
     /// It is of permits, of which so many are held.
     Permits(u64),
 }
@@ -20,7 +24,10 @@ enum CountPlace {
 struct Locked<'a> {
     shards: SmallVec<[MutexGuard<'a, Shard>; 4]>,
     permits: Option<MutexGuard<'a, Permits>>,
+    calendars: Option<MutexGuard<'a, Calendars>>,
     now: u64,
+    /// By the host's clock, where a count needs it.
+    wall: u64,
 }
 
 impl MemoryStore {
@@ -28,8 +35,8 @@ impl MemoryStore {
     /// under one instant. `None` if there is no room for all counts that are new.
     pub(super) fn decide_list(&self, ask: &Ask) -> Answer {
         let shard_of = |ask: &CountAsk| {
-            let is_permits = ask.spec().is_permits();
-            (!is_permits).then(|| self.place_of(ask.name_in_store()))
+            let windows = ask.spec().windows();
+            windows.map(|_| self.place_of(ask.name_in_store()))
         };
         let places: SmallVec<[_; 4]> = ask.counts().iter().map(shard_of).collect();
         let mut indexes: SmallVec<[_; 4]> = places.iter().flatten().map(|(_, at)| *at).collect();
@@ -38,14 +45,18 @@ impl MemoryStore {
         // In the order of the shards: two takes that need the same ones never wait for each other.
         let shards = indexes.iter().map(|at| lock(self.shard(*at)));
         let shards = shards.collect();
-        let has_permits = places.contains(&None);
-        let permits = has_permits.then(|| lock(&self.permits));
+        let has = |is_it: fn(&Spec) -> bool| ask.counts().iter().any(|it| is_it(it.spec()));
+        let permits = has(Spec::is_permits).then(|| lock(&self.permits));
+        let calendars = has(|it| it.calendar().is_some()).then(|| lock(&self.calendars));
         let now = self.now();
+        let wall = calendars.as_ref().map_or(0, |_| self.clock.wall());
         let only_looks = ask.only_looks();
         let mut locked = Locked {
             shards,
             permits,
+            calendars,
             now,
+            wall,
         };
         for shard in &mut locked.shards {
             if shard.is_due(now) {
@@ -59,7 +70,8 @@ impl MemoryStore {
                     let shard = indexes.binary_search(at).expect("its shard is locked");
                     CountPlace::Shard(*hash, shard)
                 }
-                None => CountPlace::Permits(locked.held(ask)),
+                None if ask.spec().is_permits() => CountPlace::Permits(locked.held(ask)),
+                None => CountPlace::Calendar,
             };
             (ask, place)
         });
@@ -89,14 +101,17 @@ impl MemoryStore {
         let is_held = holds.iter().any(|(held_for, _)| held_for.is_some());
         let mut decisions = match !is_held && all_fit() {
             true => {
+                let charged = || counts.iter().filter(|(ask, _)| ask.cost() > 0);
+                if !locked.has_room(charged().map(|(ask, _)| *ask), self.max_keys) {
+                    return None;
+                }
                 let is_new = |(ask, place): &&(&CountAsk, CountPlace)| match place {
                     CountPlace::Shard(hash, at) => {
                         !locked.shards[*at].knows(*hash, ask.name_in_store())
                     }
-                    CountPlace::Permits(_) => false,
+                    CountPlace::Calendar | CountPlace::Permits(_) => false,
                 };
-                let charged = counts.iter().filter(|(ask, _)| ask.cost() > 0);
-                let new = charged.filter(is_new).count();
+                let new = charged().filter(is_new).count();
                 if new > 0 && !self.reserve(new) {
                     return None;
                 }
@@ -108,10 +123,10 @@ impl MemoryStore {
             false => {
                 let counts = counts.iter().zip(looks);
                 let answers = counts.map(|(count, look)| match count.1 {
-                    CountPlace::Shard(..) if !has_room(&look, count.0) => {
+                    CountPlace::Shard(..) | CountPlace::Calendar if !has_room(&look, count.0) => {
                         locked.decide(*count, count.0.cost(), only_looks)
                     }
-                    CountPlace::Shard(..) | CountPlace::Permits(_) => Some(look),
+                    _ => Some(look),
                 });
                 answers.collect::<Option<Vec<_>>>()?
             }
@@ -133,6 +148,17 @@ impl Locked<'_> {
         permits.map_or(0, |permits| permits.held(ask.name_in_store(), self.now))
     }
 
+    /// Whether there is room for those of these counts that are new and of the calendar.
+    fn has_room<'a>(&mut self, charged: impl Iterator<Item = &'a CountAsk>, max: usize) -> bool {
+        let Some(calendars) = &mut self.calendars else {
+            return true;
+        };
+        let of_calendar = charged.filter(|ask| ask.spec().calendar().is_some());
+        let new = of_calendar.filter(|ask| !calendars.knows(ask.name_in_store()));
+        let new = new.count();
+        calendars.has_room(new, self.wall, max)
+    }
+
     /// Decides about one count, for which there is room.
     fn decide(
         &mut self,
@@ -146,6 +172,11 @@ impl Locked<'_> {
                 let of = CountOf { name, windows };
                 let answer = self.shards[at].take(hash, self.now, of, cost, || true)?;
                 answer.ok()
+            }
+            CountPlace::Calendar => {
+                let (calendars, spec) = (self.calendars.as_mut()?, ask.spec().calendar()?);
+                let (name, now) = (ask.name_in_store(), self.wall);
+                Some(calendars.take(CalendarOf { name, spec, now }, cost))
             }
             CountPlace::Permits(held) => {
                 let permits = self.permits.as_mut()?;

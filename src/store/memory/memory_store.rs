@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::calendars::{CalendarOf, Calendars};
 use super::holds::Holds;
 use super::permits::Permits;
 use super::shard::{Answer, CountOf, Shard};
@@ -52,12 +53,14 @@ pub struct MemoryStore {
     pub(super) shards: Box<[Mutex<Shard>]>,
     pub(super) clock: Clock,
     keys: AtomicUsize,
-    max_keys: usize,
+    pub(super) max_keys: usize,
     /// As many keys as are 80 % of them.
     nearly_full_at: usize,
     is_nearly_full: AtomicBool,
     /// The requests in progress.
     pub(super) permits: Mutex<Permits>,
+    /// What counts in periods of the calendar, in as much room again as `max_keys`.
+    pub(super) calendars: Mutex<Calendars>,
     /// The keys that a partner's answer or failures hold.
     holds: Mutex<Holds>,
     /// The counts of shadow rules.
@@ -87,6 +90,7 @@ impl MemoryStore {
             nearly_full_at: max_keys - max_keys.div_ceil(5),
             is_nearly_full: AtomicBool::new(false),
             permits: Mutex::default(),
+            calendars: Mutex::default(),
             holds: Mutex::default(),
             shadows: OnceLock::new(),
         }
@@ -116,7 +120,8 @@ impl MemoryStore {
             self.freed(lock(shard).drop_forgotten(now, usize::MAX));
         }
         let of_shadows = self.shadows.get().map_or(0, |shadows| shadows.len());
-        self.keys.load(Ordering::Relaxed) + of_shadows
+        let of_calendars = lock(&self.calendars).len(self.clock.wall());
+        self.keys.load(Ordering::Relaxed) + of_calendars + of_shadows
     }
 
     /// Whether nothing counts now.
@@ -244,18 +249,31 @@ impl MemoryStore {
                     false => lock(&part.permits).release(name, receipt),
                 };
             }
+            if count.spec().calendar().is_some() {
+                let mut calendars = lock(&part.calendars);
+                return calendars.refund(name, part.clock.wall(), receipt, count.cost());
+            }
             let (hash, mut shard, now) = part.locked(name);
             shard.refund(hash, now, count, receipt)
         })
     }
 
     /// Charges units above max, and returns their number.
-    pub(crate) fn charge_owed(&self, ask: &Ask) -> Result<u64, StoreError> {
+    pub(crate) fn charge_owed(&self, ask: &Ask, receipt: &Receipt) -> Result<u64, StoreError> {
         let part = self.part_of(ask);
         let mut least = None;
-        for (_, count) in ask.counts_owed() {
+        for (at, count) in ask.counts_owed() {
             let owe = || {
-                let (name, windows) = (count.name_in_store(), count.spec().windows()?);
+                let name = count.name_in_store();
+                if let Some(spec) = count.spec().calendar() {
+                    let (mut calendars, now) = (lock(&part.calendars), part.clock.wall());
+                    let receipt = receipt.counts().get(at)?;
+                    let new = usize::from(!calendars.knows(name));
+                    let has_room = calendars.has_room(new, now, part.max_keys);
+                    let of = CalendarOf { name, spec, now };
+                    return has_room.then(|| calendars.owe(of, receipt, count.cost()));
+                }
+                let windows = count.spec().windows()?;
                 let (hash, mut shard, now) = part.locked(name);
                 let of = CountOf { name, windows };
                 shard.owe(hash, now, of, count.cost(), || part.reserve(1))
@@ -301,6 +319,10 @@ impl MemoryStore {
         let part = self.part_of(ask);
         let forget = |count: &CountAsk| {
             let name = count.name_in_store();
+            if count.spec().calendar().is_some() {
+                let now = part.clock.wall();
+                return u64::from(lock(&part.calendars).reset(name, now));
+            }
             let (hash, mut shard, now) = part.locked(name);
             let holds = &mut lock(&part.holds).0;
             let known = holds.remove(&name.plain()).unwrap_or_default();
@@ -385,7 +407,7 @@ impl Store for MemoryStore {
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         StoreFuture::ready(match change {
             Change::GiveBack(receipt) => Ok(self.give_back(ask, receipt)),
-            Change::Owe(_) => self.charge_owed(ask),
+            Change::Owe(receipt) => self.charge_owed(ask, receipt),
             Change::Renew(holder) => Ok(self.keep_permit(ask, holder)),
             Change::Hold(time) => {
                 let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -407,6 +429,7 @@ impl Store for MemoryStore {
         Capabilities {
             joint: true,
             permits: true,
+            calendar: true,
             owes: true,
             holds: true,
             ..Capabilities::default()

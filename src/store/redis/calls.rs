@@ -251,7 +251,7 @@ impl CountCall {
 impl FlightCall for CountCall {
     fn command(&self, clock: &ServerClock) -> Cmd {
         match self {
-            Self::Takes(call) => call.command(),
+            Self::Takes(call) => call.command(clock),
             Self::Refunds(call) => call.command(clock),
             Self::Own(call) => call.command(clock),
         }

@@ -316,9 +316,11 @@ impl RedisStore {
     }
 
     /// It is asked once: without an answer nobody knows whether it was charged.
-    fn owe(&self, ask: &Ask) -> StoreFuture<u64> {
-        let owed = ask.counts_owed().map(|(at, _)| ask.only(at));
-        let asked = owed.map(|count| self.ask_change(&count, CountOperation::Owe));
+    fn owe(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+        let asked = ask.counts_owed().map(|(at, _)| {
+            let stamp = receipt.counts().get(at).map_or(0, Receipt::stamp);
+            self.ask_change(&ask.only(at), CountOperation::Owe { stamp })
+        });
         merged(asked.collect(), |charged| {
             charged.into_iter().min().unwrap_or(0)
         })
@@ -463,7 +465,7 @@ impl Store for RedisStore {
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         match change {
             Change::GiveBack(receipt) => self.give_back(ask, receipt),
-            Change::Owe(_) => self.owe(ask),
+            Change::Owe(receipt) => self.owe(ask, receipt),
             Change::Renew(holder) => self.renew(ask, holder),
             Change::Hold(time) => self.hold(ask, *time),
             Change::Forget => self.forget(ask),
@@ -504,6 +506,7 @@ impl Store for RedisStore {
             timeout: self.timeout,
             joint: true,
             permits: true,
+            calendar: true,
             owes: true,
             holds: true,
             server: Some(ServerId::of(&self.name())),

@@ -28,8 +28,9 @@ pub(super) enum CountOperation {
         /// What the take holds permits by, if some of its counts are of permits.
         holder: Option<Receipt>,
     },
-    /// Charges up to the cost, also above max. The reply is the number of units.
-    Owe,
+    /// Charges up to the cost, also above max. The reply is the number of units. In a period of the
+    /// calendar they were reserved in that which ends at the receipt's stamp.
+    Owe { stamp: u64 },
     /// Gives back up to `max` units of what was charged with this receipt. The reply is their
     /// number.
     Refund { receipt: Receipt, max: u64 },
@@ -58,7 +59,7 @@ impl CountQuestion {
 
     /// Whether it charges units owed.
     pub(super) const fn owes(&self) -> bool {
-        matches!(self.what, CountOperation::Owe)
+        matches!(self.what, CountOperation::Owe { .. })
     }
 
     /// The decision about the take, of those about each count.
@@ -71,9 +72,10 @@ impl CountQuestion {
         }
     }
 
-    /// Whether it is a take over several counts, or of a permit.
+    /// Whether it is a take over several counts, or over one that is not of windows.
     pub(super) fn is_list(&self) -> bool {
-        self.counts.len() > 1 || self.holder().is_some() || self.first().spec.is_permits()
+        let is_other = self.first().spec.windows().is_none();
+        self.counts.len() > 1 || self.holder().is_some() || is_other && !self.owes()
     }
 
     /// What the take holds permits by.

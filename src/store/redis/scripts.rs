@@ -19,6 +19,7 @@ const LIBRARY: Library = Library {
         "sliding_window",
         "sliding_window_take",
         "permits",
+        "calendar",
         "sliding_log",
         "sliding_log_take",
         "pace",
@@ -52,6 +53,8 @@ scripts! {
     REFUND_GCRA = new("refund/gcra.lua");
     /// Gives back what a fixed window has charged.
     REFUND_FIXED_WINDOW = new("refund/fixed_window.lua");
+    /// Gives back what was charged in a period of the calendar.
+    REFUND_CALENDAR = new("refund/calendar.lua");
     /// Gives permits of requests in progress back.
     RELEASE_PERMITS = new("permits/release.lua");
     /// Keeps them for another lease.

@@ -6,8 +6,9 @@ use smallvec::{SmallVec, smallvec};
 
 use super::question::{CountKey, CountOperation, CountQuestion, of_hold};
 use super::scripts::{
-    REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW, RELEASE_PERMITS,
-    RENEW_PERMITS, TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW,
+    REFUND_CALENDAR, REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW,
+    RELEASE_PERMITS, RENEW_PERMITS, TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG,
+    TAKE_SLIDING_WINDOW,
 };
 use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
@@ -30,6 +31,8 @@ const MAX_TAKES: usize = 512;
 /// same microsecond. The price is that a take may be refused some milliseconds before its deadline;
 /// it is sent again if more than twice this time is left.
 const DEADLINE_SPREAD: u64 = 5_000;
+/// Why a take of a calendar quota has no decision.
+const OUTSIDE_TWICE: &str = "its clock was set while it was asked about a calendar quota";
 /// Later than every time that a script can read: its numbers are doubles.
 pub(super) const NO_DEADLINE: u64 = 1 << 53;
 
@@ -85,6 +88,8 @@ pub(super) struct CallKind {
 enum CallWhat {
     Takes,
     Refunds,
+    /// Those of the calendar: of all algorithms alike.
+    CalendarRefunds,
     /// Permits are given back, or kept: those of all algorithms alike.
     Releases,
     Renewals,
@@ -121,9 +126,12 @@ impl CallKind {
         let is_of_permits = count.spec.is_permits();
         let what = match what {
             CountOperation::Refund { .. } if is_of_permits => CallWhat::Releases,
+            CountOperation::Refund { .. } if count.spec.calendar().is_some() => {
+                CallWhat::CalendarRefunds
+            }
             CountOperation::Refund { .. } => CallWhat::Refunds,
             CountOperation::Renew { .. } => CallWhat::Renewals,
-            CountOperation::Take { .. } | CountOperation::Owe | CountOperation::Own(_) => {
+            CountOperation::Take { .. } | CountOperation::Owe { .. } | CountOperation::Own(_) => {
                 CallWhat::Takes
             }
         };
@@ -151,6 +159,7 @@ impl CallKind {
         match self.what {
             CallWhat::Takes => ask,
             CallWhat::Refunds => refund,
+            CallWhat::CalendarRefunds => &REFUND_CALENDAR,
             CallWhat::Releases => &RELEASE_PERMITS,
             CallWhat::Renewals => &RENEW_PERMITS,
         }
@@ -291,7 +300,7 @@ impl TakeCall {
     }
 
     /// The script call: keys, questions, call id, and a test's clock if there is one.
-    pub(super) fn command(&self) -> Cmd {
+    pub(super) fn command(&self, clock: &ServerClock) -> Cmd {
         let keys = match self.kind.holds {
             true => 2 * self.number_of_counts,
             false => self.number_of_counts,
@@ -307,7 +316,8 @@ impl TakeCall {
             }
         }
         let mut questions = Vec::with_capacity(64 * self.number_of_counts);
-        write_questions(&self.keys, self.names_twice, &mut questions);
+        let now = || self.kind.now.unwrap_or_else(|| clock.at(Instant::now()));
+        write_questions(&self.keys, self.names_twice, &now, &mut questions);
         command.arg(questions).arg(self.id.number());
         if let Some(now) = self.kind.now {
             command.arg(now);
@@ -353,6 +363,7 @@ impl TakeCall {
                     question.reply(Ok(decision));
                 }
                 TakeReply::Owed(charged) => question.reply(Ok(charged)),
+                TakeReply::Outside => carrier.ask_anew(question, OUTSIDE_TWICE),
                 TakeReply::Late => carrier.send_again(question, retry_until),
                 TakeReply::Failed(error) => question.fail(carrier.error(error)),
             }

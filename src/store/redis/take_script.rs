@@ -17,8 +17,10 @@ use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
 use super::holder;
-use super::question::CountQuestion;
+use super::question::{CountOperation, CountQuestion};
 use super::take_call::{KeyTakes, Row};
+use crate::algorithm::calendar::Calendar;
+use crate::algorithm::period::PeriodBounds;
 use crate::algorithm::spec::{Kind, Permits, Spec};
 use crate::algorithm::{Algorithm, MODULUS_MASK};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
@@ -41,6 +43,8 @@ const HOLDS: u8 = 16;
 const JOINT: u16 = 0x8000;
 /// Behind it: the only row charges units owed.
 const OWED: u16 = 0x4000;
+/// In place of a number of quotas: a spec of the calendar.
+const CALENDAR: u8 = 17;
 /// A spec is not sent again if it is one of the last so many of a call.
 const MAX_KNOWN_SPECS: usize = 8;
 /// The bytes of the head of the questions, and of the record of a key.
@@ -51,7 +55,14 @@ const RECORD_SIZE: usize = 20;
 ///
 /// Calls about many keys are mostly about one rule. What they say of a spec is encoded once, and sent
 /// once for a run of keys.
-pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
+///
+/// `now` is what the server's clock shows, or a little less.
+pub(super) fn write_questions(
+    keys: &[KeyTakes],
+    names_twice: bool,
+    now: &dyn Fn() -> u64,
+    into: &mut Vec<u8>,
+) {
     let is_usual = |key: &KeyTakes| {
         let asked = key.first();
         !asked.is_list() && !asked.owes() && asked.first().spec.is_usual()
@@ -67,9 +78,12 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
     into.extend_from_slice(&[kind + holds, 0, 0]);
     let mut specs = Specs::default();
     for key in keys {
-        match key.first().owes() {
-            true => specs.add_owing(&key.counts()[0].spec, into),
-            false => key.counts().iter().for_each(|it| specs.add(&it.spec, into)),
+        match key.first().what {
+            CountOperation::Owe { stamp } => specs.add_owing(&key.counts()[0].spec, stamp, into),
+            _ => key
+                .counts()
+                .iter()
+                .for_each(|it| specs.add(&it.spec, now, into)),
         }
     }
     let records = u16::try_from(into.len() + 1).expect("64 specs have less than 64 KiB");
@@ -114,32 +128,52 @@ struct Specs<'a> {
 }
 
 impl<'a> Specs<'a> {
-    fn add(&mut self, spec: &'a Arc<Spec>, into: &mut Vec<u8>) {
+    fn add(&mut self, spec: &'a Arc<Spec>, now: &dyn Fn() -> u64, into: &mut Vec<u8>) {
         let mut known = self.known.iter().rev().take(MAX_KNOWN_SPECS);
         let known = known.find(|(known, _)| Arc::ptr_eq(known, spec));
         let position = known.map(|(_, position)| *position);
         match position {
             Some(position) => self.positions.push(position),
             None => {
-                let position = self.add_anew(spec, into);
+                let position = match spec.calendar() {
+                    Some(of) => {
+                        self.begin(into, |into| write_calendar(of, of.period.at(now()), into))
+                    }
+                    None => self.begin(into, |into| into.extend_from_slice(spec.question(encode))),
+                };
                 self.known.push((spec, position));
             }
         }
     }
 
     /// Adds a spec, and how many units may be used under each quota together with those owed.
-    fn add_owing(&mut self, spec: &Spec, into: &mut Vec<u8>) {
-        self.add_anew(spec, into);
-        spec.most_owed().for_each(|most| write(&[most], into));
+    fn add_owing(&mut self, spec: &Spec, stamp: u64, into: &mut Vec<u8>) {
+        self.begin(into, |into| match spec.calendar() {
+            Some(of) => {
+                write_calendar(of, PeriodBounds::until(stamp), into);
+                write(&[of.most(), stamp], into);
+            }
+            None => {
+                into.extend_from_slice(spec.question(encode));
+                spec.most_owed().for_each(|most| write(&[most], into));
+            }
+        });
     }
 
-    fn add_anew(&mut self, spec: &Spec, into: &mut Vec<u8>) -> u16 {
+    fn begin(&mut self, into: &mut Vec<u8>, spec: impl FnOnce(&mut Vec<u8>)) -> u16 {
         // Positions in Lua begin with 1.
         let position = u16::try_from(into.len() + 1).expect("64 specs have less than 64 KiB");
-        into.extend_from_slice(spec.question(encode));
+        spec(into);
         self.positions.push(position);
         position
     }
+}
+
+/// What a question says of a count of the calendar: its period now, the end of the next one, and its
+/// max.
+fn write_calendar(of: &Calendar, bounds: PeriodBounds, into: &mut Vec<u8>) {
+    into.push(CALENDAR);
+    write(&[bounds.start, bounds.end, bounds.next_end, of.max()], into);
 }
 
 /// What a question says of a count: how long a key lives, and its quotas. Of permits it says their
@@ -147,6 +181,7 @@ impl<'a> Specs<'a> {
 fn encode(spec: &Spec) -> Box<[u8]> {
     let windows = match &spec.kind {
         Kind::Windows(windows) => windows,
+        Kind::Calendar(_) => unreachable!("it is written anew for each call"),
         Kind::Permits(permits) => {
             let lease = u64::try_from(permits.lease.as_millis()).unwrap_or(MAX_NUMBER);
             let max = if permits.is_unlimited {
@@ -198,6 +233,8 @@ pub(super) enum TakeReply {
     Owed(u64),
     /// The deadline had passed, so nothing was charged.
     Late,
+    /// The server's clock shows another period than the question said, so nothing was charged.
+    Outside,
     /// The script failed for this key.
     Failed(RedisError),
 }
@@ -266,8 +303,12 @@ fn read_count(
                 return Some(());
             }
             left = left.checked_sub(number).filter(|_| number > 0)?;
-            if verdict == LATE {
-                (0..number).for_each(|_| answer(TakeReply::Late));
+            if verdict == LATE || verdict == OUTSIDE {
+                let refused = || match verdict {
+                    LATE => TakeReply::Late,
+                    _ => TakeReply::Outside,
+                };
+                (0..number).for_each(|_| answer(refused()));
                 continue;
             }
             let cost = if at == 0 { row.cost } else { count.cost };
@@ -312,6 +353,7 @@ const LATE: u64 = 3;
 const ERROR: u64 = 4;
 const ON_HOLD: u64 = 5;
 const ALLOWED_AFTER_FAILURES: u64 = 6;
+const OUTSIDE: u64 = 7;
 
 fn server_error(text: &[u8]) -> RedisError {
     let line: String = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
@@ -413,6 +455,16 @@ impl<'a> ReplyGroup<'a> {
             Some(_) => behind.saturating_mul(self.cost),
             None => 0,
         };
+        if let (Some(of), [state]) = (self.spec.calendar(), &*self.states) {
+            let used = of.max().saturating_sub(state.remaining + later);
+            let counted = (self.cost, used, state.reset_after);
+            // In place of an instant and a number, it has the end of the period and its beginning.
+            let receipt = self.receipt.as_ref().map(|last| {
+                let end = last.stamp() + state.reset_after;
+                Receipt::new(end, last.serial(), self.cost)
+            });
+            return of.decision(self.verdict, Source::Redis, counted, receipt);
+        }
         let windows = self.spec.windows();
         let states = self.states.iter().enumerate();
         let states = states.map(|(at, state)| match windows {
@@ -555,6 +607,8 @@ mod tests {
             ("LATE", LATE),
             ("ERROR", ERROR),
             ("ON_HOLD", ON_HOLD),
+            ("OUTSIDE", OUTSIDE),
+            ("CALENDAR", CALENDAR.into()),
             ("ALLOWED_AFTER_FAILURES", ALLOWED_AFTER_FAILURES),
         ];
         let (listed, mut compared) = (constants(), BTreeSet::new());

@@ -2,6 +2,7 @@
 
 mod breaker;
 mod breaker_tasks;
+mod calendar;
 mod denial_cache;
 mod events;
 mod fallback;

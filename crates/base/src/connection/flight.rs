@@ -239,6 +239,17 @@ impl Carrier {
         question.fail(StoreError::new(StoreErrorKind::Timeout, message));
     }
 
+    /// Sends a question again that was answered by a clock which this process did not know, unless
+    /// that is so for the second time.
+    pub fn ask_anew(&self, mut question: Question, why: &str) {
+        question.resends += 1;
+        if question.resends == 1 && question.has_time(Instant::now().into(), &self.label().lag) {
+            return self.endpoint.queue.push(question);
+        }
+        let message = format!("{}: {why}", self.label().text);
+        question.fail(StoreError::new(StoreErrorKind::Unavailable, message));
+    }
+
     /// Sends the questions of a call again that was refused as a whole, in another way or to
     /// another node, or fails them if there is none. Nothing of a refused call was executed.
     ///

@@ -1,0 +1,139 @@
+//! What counts in a period of the calendar.
+
+use super::Algorithm;
+use super::period::Period;
+use super::quota_use::{QuotaUse, verdict};
+use super::share::Share;
+use super::spec::Windows;
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
+use crate::quota::Quota;
+
+/// The units that were charged since a day, a week or a month began.
+#[derive(Debug, Clone)]
+pub(crate) struct Calendar {
+    pub(crate) period: Period,
+    /// Its window is the longest of such periods.
+    pub(crate) quotas: [Quota; 1],
+    pub(crate) owe_at_most: Option<u64>,
+}
+
+/// What stands under a key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CalendarCount {
+    /// Where its period ends. Neither a step of the clock nor another time zone changes it.
+    pub(crate) end: u64,
+    /// When it began to count, so that receipts from before a reset are known.
+    pub(crate) since: u64,
+    pub(crate) used: u64,
+}
+
+const HOUR: u64 = 3_600_000_000;
+
+impl Calendar {
+    pub(crate) const fn max(&self) -> u64 {
+        self.quotas[0].max()
+    }
+
+    /// How many units may be used together with those owed.
+    pub(crate) fn most(&self) -> u64 {
+        Algorithm::SlidingLog.most(&self.quotas[0], self.owe_at_most)
+    }
+
+    /// For how long a charge counts at most, with a change of clocks.
+    pub(crate) const fn life(&self) -> u64 {
+        self.period.usual_micros() + 24 * HOUR
+    }
+
+    /// What a fallback may admit in each hour: an hour's part of the share.
+    pub(crate) fn of_share(&self, share: Share) -> Windows {
+        let owed = self.owe_at_most.map(|units| self.part(share, units));
+        let quotas = [Quota::of_micros(self.part(share, self.max()), HOUR)];
+        Windows::new(Algorithm::SlidingLog.into(), quotas.into(), owed)
+    }
+
+    /// An hour's part of a share of these units.
+    pub(crate) fn part(&self, share: Share, units: u64) -> u64 {
+        share.of(units) / (self.period.usual_micros() / HOUR)
+    }
+
+    /// The decision about a take, when so many units are used with it, of a period that ends in
+    /// `ends_in` microseconds.
+    pub(crate) fn decision(
+        &self,
+        verdict: Verdict,
+        source: Source,
+        (cost, used, ends_in): (u64, u64, u64),
+        receipt: Option<Receipt>,
+    ) -> Decision {
+        let (max, is_whole) = (self.max(), used == 0 || self.max() == 0);
+        let reset_after = if is_whole { 0 } else { ends_in };
+        let state = QuotaState::from_micros(max.saturating_sub(used), reset_after);
+        Decision::from_state(verdict, source, cost, state.with_max(max), receipt)
+    }
+}
+
+impl CalendarCount {
+    /// For how long it is kept behind its end, in microseconds: where a clock is put back until
+    /// then, it counts on.
+    pub(crate) const KEPT_BEHIND: u64 = 48 * HOUR;
+
+    /// What counts at this instant: in its period, or in a new one with this end.
+    pub(crate) fn at(self, now: u64, end: impl FnOnce() -> u64) -> Self {
+        if self.end > now {
+            return self;
+        }
+        Self {
+            end: end(),
+            since: self.since.max(now),
+            used: 0,
+        }
+    }
+
+    /// Charges a take if it fits.
+    pub(crate) fn take(&mut self, now: u64, of: &Calendar, cost: u64) -> Decision {
+        let (limit, ends_in) = (of.max(), self.end - now);
+        let before = QuotaUse {
+            limit,
+            used: self.used,
+        };
+        let verdict = verdict(cost, &[before], |_| ends_in);
+        let receipt = (verdict == Verdict::Allowed).then(|| {
+            self.used += cost;
+            Receipt::new(self.end, self.since, cost)
+        });
+        of.decision(verdict, Source::Local, (cost, self.used, ends_in), receipt)
+    }
+
+    /// Charges units above max, if those of the receipt count in this period, and returns their
+    /// number.
+    pub(crate) fn owe(&mut self, now: u64, of: &Calendar, receipt: &Receipt, units: u64) -> u64 {
+        let is_its = self.end == receipt.stamp() && self.end > now;
+        let units = units.min(of.most().saturating_sub(self.used));
+        let charged = if is_its { units } else { 0 };
+        self.used += charged;
+        charged
+    }
+
+    /// Gives back units of this receipt that still count, and returns their number.
+    pub(crate) fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
+        let is_its = [self.end, self.since] == [receipt.stamp(), receipt.serial()];
+        if !is_its || self.end <= now {
+            return 0;
+        }
+        let given_back = units.min(receipt.units()).min(self.used);
+        self.used -= given_back;
+        given_back
+    }
+
+    /// Forgets what counts, and says whether anything did.
+    pub(crate) fn reset(&mut self, now: u64) -> bool {
+        let has_counted = self.used > 0 && self.end > now;
+        // Receipts of takes until now are not its own any more.
+        *self = Self {
+            end: 0,
+            since: now + 1,
+            used: 0,
+        };
+        has_counted
+    }
+}

@@ -1,0 +1,256 @@
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use crate::callback::guarded;
+use crate::decision::{Decision, QuotaState, Source};
+use crate::in_flight_counter::{InFlight, InFlightCounter};
+use crate::key::Key;
+use crate::rule::{Period, Policy, Rule};
+use crate::store::{CountAsk, Store};
+use crate::swept_map::SweptMap;
+use crate::sync::lock;
+use crate::take::Take;
+use crate::trace;
+
+/// A key has used a share of a [calendar quota](crate::rule::Policy::calendar): see
+/// [`Limits::on_crossing`](crate::Limits::on_crossing).
+///
+/// ```
+/// use tidegate::layer::Crossing;
+///
+/// fn mail(crossing: &Crossing) -> String {
+///     let Crossing { key, share, used, max, .. } = crossing;
+///     format!("{}: {} % of {max} are used, {used}", key.as_str(), share * 100.0)
+/// }
+/// # let _ = mail;
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Crossing {
+    /// The path of the rule.
+    pub path: Arc<str>,
+    /// The subject whose key it is; `None` under a rule of one.
+    pub subject: Option<String>,
+    /// The key.
+    pub key: Key,
+    /// The name of the plan, if the request has one.
+    pub plan: Option<String>,
+    /// The name of the quota.
+    pub quota: String,
+    /// The share of it, one of those that are watched.
+    pub share: f64,
+    /// What is used of it now.
+    pub used: u64,
+    /// Its max, under the plan and while it is raised.
+    pub max: u64,
+    /// Where the period ends.
+    pub until: SystemTime,
+    /// Whether the rule is in shadow: it denies nothing.
+    pub is_shadow: bool,
+}
+
+/// Tells of each crossing once in a period.
+pub(crate) struct Crossings {
+    /// In thousandths.
+    shares: Box<[u64]>,
+    callback: Box<dyn Fn(Crossing) -> BoxFuture<'static, ()> + Send + Sync>,
+    /// What was told here, or by another process, until its period ends.
+    noted: Mutex<SweptMap<Mark, Instant>>,
+    under_way: InFlightCounter,
+    lost: AtomicU64,
+    /// Names this process to the others.
+    own: String,
+}
+
+/// What tells crossings apart: the count, the max, the share, and the end in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Mark {
+    count: u64,
+    max: u64,
+    share: u64,
+    end: u64,
+}
+
+/// How many crossings may be under way, and how many are noted.
+const MAX_UNDER_WAY: usize = 1_024;
+const MAX_NOTED: usize = 100_000;
+/// How often the other processes are asked, with a pause that doubles.
+const ATTEMPTS: u32 = 8;
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// A mark is kept behind the end of its period, for answers that come at its very end.
+const KEPT_BEHIND: Duration = Duration::from_secs(3_600);
+
+impl Crossings {
+    pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(
+        shares: impl IntoIterator<Item = f64>,
+        callback: impl Fn(Crossing) -> F + Send + Sync + 'static,
+    ) -> Self {
+        let thousandths = |share: f64| (share * 1_000.0).round().clamp(1.0, 1_000.0) as u64;
+        let shares = shares.into_iter().filter(|share| !share.is_nan());
+        Self {
+            shares: shares.map(thousandths).collect(),
+            callback: Box::new(move |crossing| Box::pin(callback(crossing))),
+            noted: Mutex::default(),
+            under_way: InFlightCounter::default(),
+            lost: AtomicU64::new(0),
+            own: format!("{:032x}", fastrand::u128(..)),
+        }
+    }
+
+    /// Looks what of each calendar quota is used, by an answer of a store.
+    pub(super) fn look(self: &Arc<Self>, store: &Arc<dyn Store>, take: &Take, decision: &Decision) {
+        if matches!(decision.source(), Source::Fallback | Source::Operator) {
+            return;
+        }
+        let rule = take.rule();
+        for (count, mut states) in take.states(decision) {
+            let (Some(_), Some(state)) = (count.spec().calendar(), states.next()) else {
+                continue;
+            };
+            let place = count.place_of_quota(rule.counts());
+            let policy = place.and_then(|place| rule.policies().get(place));
+            let period = policy.and_then(Policy::period);
+            let (Some(policy), Some(period)) = (policy, period) else {
+                continue;
+            };
+            let reached = |share: &&u64| state.used() * 1_000 >= state.max() * **share;
+            for share in self
+                .shares
+                .iter()
+                .filter(reached)
+                .filter(|_| state.used() > 0)
+            {
+                self.crossed(store, take, (count, policy, period, state), *share);
+            }
+        }
+    }
+
+    #[cold]
+    fn crossed(
+        self: &Arc<Self>,
+        store: &Arc<dyn Store>,
+        take: &Take,
+        (count, policy, period, state): (&CountAsk, &Policy, &Period, &QuotaState),
+        share: u64,
+    ) {
+        let until = nearest_end(period, state.reset_after());
+        let since_1970 = until.duration_since(SystemTime::UNIX_EPOCH);
+        let mark = Mark {
+            count: count.hash(),
+            max: state.max(),
+            share,
+            end: since_1970.unwrap_or_default().as_secs(),
+        };
+        let Some(place) = self.note(mark, take.rule(), state.reset_after()) else {
+            return;
+        };
+        let (subject, key) = take.key_of(count);
+        let crossing = Crossing {
+            path: Arc::clone(take.rule().shared_path()),
+            subject,
+            key,
+            plan: take.rule().plan().map(str::to_owned),
+            quota: policy.name().to_owned(),
+            share: share as f64 / 1_000.0,
+            used: state.used(),
+            max: state.max(),
+            until,
+            is_shadow: take.rule().is_shadow(),
+        };
+        let name = format!(
+            "crossed:{}:{}:{share}:{}",
+            count.name(""),
+            mark.max,
+            mark.end
+        );
+        let (this, store) = (Arc::clone(self), Arc::clone(store));
+        let lasts = state.reset_after() + KEPT_BEHIND;
+        let telling = async move {
+            let _place = place;
+            match this.is_first(&store, &name, lasts).await {
+                Some(true) => {
+                    let path = Arc::clone(&crossing.path);
+                    let told = guarded("crossing callback", &path, || (this.callback)(crossing));
+                    let _ = told.await;
+                }
+                Some(false) => {}
+                None => {
+                    // The next answer tries again.
+                    lock(&this.noted).remove(&mark);
+                    this.is_lost(&crossing.path);
+                }
+            }
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(telling)),
+            Err(_) => self.is_lost(take.rule().path()),
+        }
+    }
+
+    /// Notes a crossing, and counts it until what this returns is dropped. `None` if it is known, or
+    /// too many are under way.
+    fn note(&self, mark: Mark, rule: &Rule, lasts: Duration) -> Option<InFlight> {
+        let (mut noted, now) = (lock(&self.noted), Instant::now());
+        let is_kept = |until: &Instant| *until > now;
+        noted.sweep(is_kept);
+        if noted.len() >= MAX_NOTED {
+            noted.retain(|_, until| is_kept(until));
+        }
+        let has_room = noted.len() < MAX_NOTED;
+        let Entry::Vacant(entry) = noted.entry(mark) else {
+            return None;
+        };
+        let place = self.under_way.try_acquire(MAX_UNDER_WAY);
+        let Some(place) = place.filter(|_| has_room) else {
+            self.is_lost(rule.path());
+            return None;
+        };
+        entry.insert(now + lasts + KEPT_BEHIND);
+        Some(place)
+    }
+
+    /// Whether no other process has told. `None`: nobody knows.
+    async fn is_first(&self, store: &Arc<dyn Store>, name: &str, lasts: Duration) -> Option<bool> {
+        // Without others this one is the first.
+        let Some(fleet) = store.fleet() else {
+            return Some(true);
+        };
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..ATTEMPTS {
+            // Where an answer was lost, it may have been this process that was first.
+            if let Ok(is_first) = fleet.claim(name, &self.own, lasts).await {
+                return Some(is_first);
+            }
+            sleep(pause).await;
+            pause *= 2;
+        }
+        None
+    }
+
+    fn is_lost(&self, path: &str) {
+        let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
+        trace::event!(warn: path, lost, "a crossing could not be told");
+    }
+}
+
+crate::named::debug_fields!(Crossings);
+
+/// The end of a period that ends in about so long: the same for processes whose clocks differ by
+/// hours.
+fn nearest_end(period: &Period, left: Duration) -> SystemTime {
+    let about = SystemTime::now() + left;
+    let around = period.around(about);
+    let behind = about.duration_since(around.start).unwrap_or_default();
+    let before = around.end.duration_since(about).unwrap_or_default();
+    if behind < before {
+        around.start
+    } else {
+        around.end
+    }
+}

@@ -1,0 +1,190 @@
+//! When days, weeks and months begin, beside another library with data of its own.
+
+use std::ops::Range;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use chrono::{DateTime, Datelike, Days, LocalResult, Months, NaiveDate, TimeZone, Utc};
+use chrono_tz::{TZ_VARIANTS, Tz};
+use tidegate::rule::Period;
+
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    Day,
+    Week,
+    Month,
+}
+
+const UNITS: [Unit; 3] = [Unit::Day, Unit::Week, Unit::Month];
+
+impl Unit {
+    fn ours(self) -> Period {
+        match self {
+            Self::Day => Period::DAY,
+            Self::Week => Period::WEEK,
+            Self::Month => Period::MONTH,
+        }
+    }
+
+    fn first(self, day: NaiveDate) -> NaiveDate {
+        match self {
+            Self::Day => day,
+            Self::Week => day.week(chrono::Weekday::Mon).first_day(),
+            Self::Month => day.with_day(1).expect("each month has one"),
+        }
+    }
+
+    /// The first day of the period that is so many behind that of `first`.
+    fn behind(self, first: NaiveDate, number: i32) -> NaiveDate {
+        let count = number.unsigned_abs();
+        match self {
+            Self::Month if number < 0 => first - Months::new(count),
+            Self::Month => first + Months::new(count),
+            _ => {
+                let each = if matches!(self, Self::Week) { 7 } else { 1 };
+                let days = Days::new(each * u64::from(count));
+                if number < 0 {
+                    first - days
+                } else {
+                    first + days
+                }
+            }
+        }
+    }
+}
+
+/// The first instant of a day, in seconds.
+fn start_of(zone: Tz, day: NaiveDate) -> i64 {
+    let midnight = day.and_hms_opt(0, 0, 0).expect("a time");
+    match zone.from_local_datetime(&midnight) {
+        LocalResult::Single(start) | LocalResult::Ambiguous(start, _) => start.timestamp(),
+        LocalResult::None => {
+            let has_begun = |second: i64| date_at(zone, second) >= day;
+            let around = midnight.and_utc().timestamp();
+            let (mut before, mut behind) = (around - 30 * 3_600, around + 30 * 3_600);
+            while behind - before > 1 {
+                let middle = before.midpoint(behind);
+                *if has_begun(middle) {
+                    &mut behind
+                } else {
+                    &mut before
+                } = middle;
+            }
+            behind
+        }
+    }
+}
+
+fn date_at(zone: Tz, second: i64) -> NaiveDate {
+    let instant: DateTime<Utc> = DateTime::from_timestamp(second, 0).expect("a time");
+    instant.with_timezone(&zone).date_naive()
+}
+
+/// The period of a second, and the end of the next one, in seconds.
+fn expected(zone: Tz, unit: Unit, second: i64) -> [i64; 3] {
+    let first = unit.first(date_at(zone, second));
+    let starts = (-1..=5).map(|number| start_of(zone, unit.behind(first, number)));
+    let mut starts: Vec<_> = starts.collect();
+    starts.sort_unstable();
+    starts.dedup();
+    let end = starts.partition_point(|start| *start <= second);
+    [starts[end - 1], starts[end], starts[end + 1]]
+}
+
+fn time(second: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(second.unsigned_abs())
+}
+
+fn check(zone: Tz, unit: Unit, second: i64) {
+    let period = unit.ours().in_zone(zone.name()).expect("both know it");
+    let Range { start, end } = period.around(time(second));
+    let next_end = period.around(end).end;
+    assert_eq!(
+        [start, end, next_end],
+        expected(zone, unit, second).map(time),
+        "{period} at {second}"
+    );
+    // Its last microsecond is in it.
+    let last = period.around(end - Duration::from_micros(1));
+    assert_eq!(last, start..end, "{period} at {second}");
+}
+
+/// From 2000 to 2025: of other times, the data of both libraries differ for some zones.
+const SECONDS: Range<i64> = 946_684_800..1_764_547_200;
+
+#[test]
+fn random_instants_and_zones() {
+    let mut random = fastrand::Rng::with_seed(20_261_201);
+    for _ in 0..20_000 {
+        let zone = TZ_VARIANTS[random.usize(..TZ_VARIANTS.len())];
+        check(zone, UNITS[random.usize(..3)], random.i64(SECONDS));
+    }
+}
+
+/// Seconds around each midnight at which, or near which, clocks are put forward or back.
+#[test]
+fn changes_of_daylight_saving() {
+    let zones = [
+        "Europe/Berlin",
+        "America/New_York",
+        // At midnight.
+        "America/Sao_Paulo",
+        "America/Havana",
+        "Asia/Beirut",
+        "America/Asuncion",
+        // From a minute past midnight to the day before.
+        "America/St_Johns",
+        "Atlantic/Azores",
+        // A day was skipped.
+        "Pacific/Apia",
+        "Australia/Lord_Howe",
+    ];
+    let mut random = fastrand::Rng::with_seed(7);
+    for name in zones {
+        let zone: Tz = name.parse().expect("a zone");
+        let offset = |second: i64| {
+            let there = DateTime::from_timestamp(second, 0).expect("a time");
+            let there = there.with_timezone(&zone).naive_local();
+            there.and_utc().timestamp() - second
+        };
+        let mut hours = SECONDS.step_by(3_600);
+        let changes = hours
+            .by_ref()
+            .filter(|it| offset(*it) != offset(it + 3_600));
+        let mut number = 0;
+        for change in changes {
+            number += 1;
+            for _ in 0..10 {
+                let around = change + random.i64(-90_000..90_000);
+                UNITS.iter().for_each(|unit| check(zone, *unit, around));
+            }
+        }
+        assert!(number > 2, "{name} has changes");
+    }
+}
+
+/// Without a zone no library is asked.
+#[test]
+fn months_of_utc() {
+    for second in SECONDS.step_by(3_600 * 7) {
+        for unit in UNITS {
+            let [start, end, _] = expected(Tz::UTC, unit, second);
+            assert_eq!(unit.ours().around(time(second)), time(start)..time(end));
+        }
+    }
+    let february = |year| {
+        let day = NaiveDate::from_ymd_opt(year, 2, 10).expect("a day");
+        let noon = day.and_hms_opt(12, 0, 0).expect("a time").and_utc();
+        let Range { start, end } = Period::MONTH.around(time(noon.timestamp()));
+        end.duration_since(start).expect("it ends behind").as_secs() / 86_400
+    };
+    assert_eq!([2023, 2024, 2100, 2000].map(february), [28, 29, 28, 29]);
+}
+
+#[test]
+fn a_zone_that_is_none() {
+    let unknown = Period::DAY.in_zone("Berlin").expect_err("no zone");
+    assert_eq!(
+        unknown.to_string(),
+        "no time zone is named \"Berlin\", expected one such as \"Europe/Berlin\", or \"UTC\""
+    );
+}

@@ -1,0 +1,251 @@
+//! Quotas of a day, a week or a month of the calendar: in files, in code, and what users see.
+
+use std::time::SystemTime;
+
+use tidegate::rule::Period;
+
+use crate::*;
+
+/// The policies of a rule with these lines.
+fn policies(lines: &str) -> String {
+    let limits = of_toml(&format!("[rules.chat]\n{lines}"));
+    let rules = limits.rules().load();
+    let policies = rules.get("chat").expect("a rule").policies().iter();
+    let policies = policies.map(|policy| format!("{}: {policy}", policy.name()));
+    policies.collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn in_files() {
+    const TWO: &str = "quotas = [{ max-count = 9, per = 'month', zone = 'Europe/Berlin' }, \
+         { max-count = 5, window = '30d' }, { max-count = 7, per = 'day' }]";
+    let of_two = "chat-month: 9 per month in Europe/Berlin, chat-30d: 5 per 30d, \
+         chat-day: 7 per day";
+    for (lines, expected) in [
+        ("max-count = 9\nper = \"week\"", "chat: 9 per week"),
+        (
+            "max-count = 9\nper = \"day\"\nzone = \"UTC\"",
+            "chat: 9 per day",
+        ),
+        (TWO, of_two),
+    ] {
+        assert_eq!(policies(lines), expected);
+    }
+}
+
+/// So many units a month in Berlin.
+fn a_month(max: u64) -> Policy {
+    let berlin = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
+    Policy::calendar(berlin, max)
+}
+
+/// A hundred a minute, and so many a month.
+fn chat(max: u64) -> Rule {
+    let minute = Policy::from(Quota::per_minute(100));
+    Rule::with_policies("chat", [minute, a_month(max)]).expect("a rule")
+}
+
+/// The length of the month, and the seconds to its end, give or take a few.
+fn month() -> (u64, std::ops::Range<u64>) {
+    let berlin = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
+    let month = berlin.around(SystemTime::now());
+    let length = month
+        .end
+        .duration_since(month.start)
+        .expect("it ends behind");
+    let left = month.end.duration_since(SystemTime::now());
+    let left = left.expect("it ends behind now").as_secs();
+    (length.as_secs(), left.saturating_sub(10)..left + 12)
+}
+
+/// What of the month is left.
+async fn left_of(limits: &Limits, key: &str) -> u64 {
+    let left = left_of_each(limits, "chat", key.to_owned()).await;
+    *left.last().expect("of the month")
+}
+
+fn number(text: &str, behind: &str) -> u64 {
+    let number = text.split(behind).nth(1).expect(text);
+    let digits = number.find(|char: char| !char.is_ascii_digit());
+    number[..digits.unwrap_or(number.len())]
+        .parse()
+        .expect(text)
+}
+
+#[tokio::test]
+async fn fields_tell_the_end_of_the_month() {
+    for store in &Stores::start().await.all {
+        let limits = limits_of(&chat(2), store);
+        let app = app(limits.layer("chat"));
+        for left in [1, 0, 0] {
+            let answer = ask(&app, "/", "").await;
+            let (length, end) = month();
+            let policy = format!("\"chat-1m\";q=100;w=60,\"chat-month\";q=2;w={length}");
+            assert_eq!(answer.field("ratelimit-policy"), Some(&*policy));
+            let field = answer.field("ratelimit").expect("a list");
+            let of_month = field.split_once(",\"chat-month\"").expect(field).1;
+            assert_eq!(number(of_month, ";r="), left, "{field}");
+            assert!(end.contains(&number(of_month, ";t=")), "{field}");
+            if answer.status == 429 {
+                let after = answer.field("retry-after").expect("the end");
+                assert!(end.contains(&after.parse().expect("seconds")), "{answer:?}");
+                assert!(answer.body.contains("[\"chat-month\"]"), "{}", answer.body);
+            }
+        }
+        assert_eq!(
+            counted(&limits, "chat").denials[1],
+            ("chat-month".to_owned(), 1)
+        );
+        for headers in [Headers::Draft7, Headers::Legacy] {
+            let app = crate::app(limits.layer("chat").headers(headers));
+            let answer = ask(&app, "/", "").await;
+            let reset = match headers {
+                Headers::Draft7 => number(answer.field("ratelimit").expect("one"), "reset="),
+                _ => answer
+                    .field("x-ratelimit-reset")
+                    .expect("one")
+                    .parse()
+                    .expect("seconds"),
+            };
+            assert!(month().1.contains(&reset), "{reset}");
+        }
+    }
+}
+
+/// Nothing of the minute is charged by what the month denies, and the other way round.
+#[tokio::test]
+async fn both_are_charged_or_neither() {
+    for store in &Stores::start().await.all {
+        for algorithm in Algorithm::ALL {
+            let limits = limits_of(&chat(150).with_algorithm(algorithm), store);
+            let check = |cost| limits.check("chat", format!("{algorithm:?}")).cost(cost);
+            check(90).await.expect("there is room");
+            check(20).await.expect_err("the minute is used");
+            let key = format!("{algorithm:?}");
+            assert_eq!(left_of(&limits, &key).await, 60);
+            let charge = check(10).await.expect("there is room").charge;
+            assert_eq!(left_of(&limits, &key).await, 50);
+            charge.expect("a charge").refund().await.expect("an answer");
+            assert_eq!(left_of(&limits, &key).await, 60);
+            limits.reset("chat", key.clone()).await.expect("an answer");
+            assert_eq!(left_of(&limits, &key).await, 150);
+            let never = check(151).await.expect_err("never");
+            assert_eq!(never.decision().expect("a decision").retry_after(), None);
+        }
+    }
+}
+
+/// Another max goes on with what is used, that of a value also.
+#[tokio::test]
+async fn plans_and_raises_go_on() {
+    for store in &Stores::start().await.all {
+        let pro = Quotas::with_policies([a_month(10)]).expect("valid");
+        let limits = limits_of(&chat(4).with_plan("pro", pro).expect("valid"), store);
+        let check = || limits.check("chat", "alice");
+        for _ in 0..4 {
+            check().await.expect("there is room");
+        }
+        check().await.expect_err("used up");
+        check().plan("pro").cost(5).await.expect("there is room");
+        check().plan("pro").cost(2).await.expect_err("used up");
+        let value = Plan::of([a_month(11)]).expect("valid");
+        check()
+            .plan_value(value.clone())
+            .cost(2)
+            .await
+            .expect("there is room");
+        check().plan_value(value).await.expect_err("used up");
+        // Another period is another count.
+        let weekly = Plan::of([Policy::calendar(Period::WEEK, 1)]).expect("valid");
+        check().plan_value(weekly).await.expect("there is room");
+        let hour = Duration::from_secs(3_600);
+        let raised = limits.raise("chat", "alice", 3.0, hour, "ops").await;
+        raised.expect("it can be raised");
+        assert_eq!(left_of(&limits, "alice").await, 1);
+        check().await.expect("there is room");
+        check().await.expect_err("used up");
+        check().plan("pro").cost(18).await.expect("there is room");
+    }
+}
+
+/// Of another zone, alone, beside permits, of subjects with costs of their own, and in shadow.
+#[tokio::test]
+async fn beside_others() {
+    for store in &Stores::start().await.all {
+        let limited = limits_of(&chat(5).with_max_concurrent(1).expect("valid"), store);
+        let held = limited
+            .check("chat", "bob")
+            .cost(2)
+            .await
+            .expect("there is room");
+        let busy = limited.check("chat", "bob").await.expect_err("busy");
+        assert!(busy.decision().expect("a decision").is_busy());
+        assert_eq!(left_of_each(&limited, "chat", "bob").await, [98, 3, 0]);
+        drop(held);
+
+        let user = Subject::new("user", Header::new("x-user")).limit(a_month(7).with_cost(1));
+        let user = user.limit(a_month(90));
+        let all = Subject::new("all", Everyone).limit(Policy::calendar(Period::DAY, 100));
+        let rule = Rule::joint("joint", [user, all])
+            .expect("a rule")
+            .with_cost(30);
+        assert_eq!(rule.policies()[0].name(), "joint-user-month-cost1");
+        let joint = limits_of(&rule, store);
+        let keys = || [("user", Key::from("carol")), ("all", Key::default())];
+        joint.check("joint", keys()).await.expect("there is room");
+        assert_eq!(left_of_each(&joint, "joint", keys()).await, [6, 60, 70]);
+        let admitted = joint.check("joint", keys()).await.expect("there is room");
+        let charge = admitted.charge.expect("a charge");
+        let settled = charge.settle(45).await.expect("an answer");
+        assert_eq!((settled.given_back, settled.charged), (0, 15));
+        assert_eq!(left_of_each(&joint, "joint", keys()).await, [5, 15, 25]);
+
+        let shadow = limits_of(&chat(1).into_shadow(), store);
+        for _ in 0..3 {
+            shadow.check("chat", "dave").await.expect("it never denies");
+        }
+        eventually("answers", async || {
+            counted(&shadow, "chat").decisions(DecisionOutcome::ShadowDenied) == 2
+        })
+        .await;
+    }
+}
+
+/// A request does not wait for a month; and what is used beyond a reservation is owed in its month.
+#[tokio::test]
+async fn waiting_and_owing() {
+    for store in &Stores::start().await.all {
+        let limits = limits_of(&chat(3).with_owe_at_most(2), store);
+        let app = app(limits.layer("chat").wait(30 * SECOND).key(Everyone));
+        let admitted = limits.check("chat", Key::default()).await;
+        let charge = admitted.expect("there is room").charge.expect("a charge");
+        let settled = charge.settle(9).await.expect("an answer");
+        assert_eq!((settled.charged, settled.forgiven), (4, 4));
+        let began = Instant::now();
+        assert_eq!(ask(&app, "/", "").await.status, 429);
+        assert!(began.elapsed() < 5 * SECOND);
+    }
+}
+
+#[tokio::test]
+async fn usage_and_the_page_tell_the_period() {
+    let limits = Limits::new([chat(9).with_key(Header::new("x-user"))]);
+    let usage = limits.usage(["chat"]).expect("a rule");
+    let usage = Router::new().route("/", axum::routing::get(usage.handler()));
+    let (length, end) = month();
+    let answer = ask(&usage, "/", "x-user: alice").await;
+    let shown: Value = serde_json::from_str(&answer.body).expect("JSON");
+    let expected = json!({"name": "chat-month", "limit": 9, "remaining": 9, "reset": 0,
+        "window": length, "per": "month", "zone": "Europe/Berlin"});
+    assert_eq!(shown["rules"][0]["policies"][1], expected);
+
+    let search = Rule::with_policies("search", [a_month(9)]).expect("a rule");
+    let app = kit::page::App::keyed(Limits::new([search]), |page| page);
+    assert_eq!(app.search("alice").await, 200);
+    let look = app.look("alice").await;
+    let month = &look["quotas"][0];
+    let told = json!([month["per"], month["zone"], month["remaining"]]);
+    assert_eq!(told, json!(["month", "Europe/Berlin", 8]));
+    let left = month["reset_in_s"].as_f64().expect("seconds");
+    assert!(end.contains(&(left as u64)), "{left}");
+}

@@ -1,0 +1,176 @@
+//! Who is told that a share of a calendar quota is used: once in a period.
+
+use kit::proxy::Mode;
+use tidegate::layer::Crossing;
+use tidegate::rule::Period;
+
+use crate::*;
+
+type Told = Arc<Mutex<Vec<Crossing>>>;
+
+fn rule(max: u64) -> Rule {
+    let month = Policy::calendar(Period::MONTH, max);
+    let rule = Rule::with_policies("chat", [Quota::per_second(1_000_000).into(), month]);
+    rule.expect("a rule").with_key(Header::new("x-user"))
+}
+
+/// Limits that note what they tell.
+fn watched(rule: Rule, store: impl Store, told: &Told) -> Limits {
+    let told = Arc::clone(told);
+    let limits = Limits::new([rule]).store(store);
+    limits.on_crossing([0.5, 1.0], move |crossing| {
+        let told = Arc::clone(&told);
+        async move { told.lock().expect("no panic").push(crossing) }
+    })
+}
+
+/// What was told, as `key share/max`.
+fn texts(told: &Told) -> Vec<String> {
+    let told = told.lock().expect("no panic");
+    let texts = told.iter().map(|it| {
+        let Crossing { share, max, .. } = it;
+        format!("{} {share}/{max}", it.key.as_str())
+    });
+    let mut texts: Vec<_> = texts.collect();
+    texts.sort();
+    texts
+}
+
+async fn told_in_all(told: &Told, expected: &[&str]) {
+    eventually("crossings", async || texts(told).len() >= expected.len()).await;
+    // Nothing more comes.
+    sleep(kit::millis(20)).await;
+    assert_eq!(texts(told), expected);
+}
+
+#[tokio::test]
+async fn each_share_is_told_once() {
+    for store in &Stores::start().await.all {
+        let told = Told::default();
+        let pro = Quotas::with_policies([Policy::calendar(Period::MONTH, 100)]);
+        let rule = rule(10)
+            .with_plan("pro", pro.expect("valid"))
+            .expect("valid");
+        let limits = watched(rule, Arc::clone(store), &told);
+        let app = app_of(&limits, &["chat"]);
+        let request = async |user: &str| ask(&app, "/chat", &format!("x-user: {user}")).await;
+        for _ in 0..4 {
+            request("alice").await;
+        }
+        limits.peek("chat", "bob").await.expect("an answer");
+        assert_eq!(texts(&told), Vec::<String>::new());
+        for _ in 0..8 {
+            request("alice").await;
+        }
+        told_in_all(&told, &["alice 0.5/10", "alice 1/10"]).await;
+        let first = told.lock().expect("no panic")[0].clone();
+        assert_eq!((&*first.path, &*first.quota), ("chat", "chat-month"));
+        let plain = (first.subject, first.plan, first.is_shadow);
+        assert_eq!(plain, (None, None, false));
+        let month = Period::MONTH.around(std::time::SystemTime::now());
+        assert_eq!(first.until, month.end);
+
+        // Another max is another crossing: of ten of a hundred nobody is told.
+        let pro = limits.check("chat", "alice").plan("pro").cost(40).await;
+        pro.expect("there is room");
+        told_in_all(&told, &["alice 0.5/10", "alice 0.5/100", "alice 1/10"]).await;
+        let last = told.lock().expect("no panic")[2].clone();
+        assert_eq!((last.plan.as_deref(), last.used), (Some("pro"), 50));
+    }
+}
+
+/// What one process has told, another one does not; and of a denial alone is told as well.
+#[tokio::test]
+async fn processes_tell_each_other() {
+    let (server, told) = (Redis::start(), Told::default());
+    let mut processes = Vec::new();
+    for _ in 0..4 {
+        processes.push(watched(rule(400), store_on(&server).await, &told));
+    }
+    let takes = processes.iter().map(|limits| async move {
+        for n in 0..300 {
+            let check = limits.check("chat", ["alice", "bob"][n % 2]).into_future();
+            // Some callers leave.
+            match n % 5 {
+                0 => drop(poll_immediate(check).await),
+                _ => drop(check.await),
+            }
+        }
+    });
+    join_all(takes).await;
+    let all = ["alice 0.5/400", "alice 1/400", "bob 0.5/400", "bob 1/400"];
+    told_in_all(&told, &all).await;
+    let late = watched(rule(400), store_on(&server).await, &told);
+    let _ = late
+        .check("chat", "alice")
+        .cost(400)
+        .await
+        .expect_err("denied");
+    sleep(kit::millis(50)).await;
+    assert_eq!(texts(&told), all);
+    kit::check_expiries(&server, &[]);
+}
+
+/// A process whose answer was lost asks again, and hears that it was itself.
+#[tokio::test]
+async fn a_claim_is_heard_again() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    let fleet = store.fleet().expect("Redis has one");
+    let claim = async |by: &str| {
+        fleet
+            .claim("crossed:x", by, SECOND)
+            .await
+            .expect("an answer")
+    };
+    assert_eq!(
+        (claim("a").await, claim("a").await, claim("b").await),
+        (true, true, false)
+    );
+}
+
+/// While Redis is away nobody is told; afterwards once.
+#[tokio::test]
+async fn an_outage_delays_what_is_told() {
+    let (server, told) = (Redis::start(), Told::default());
+    let proxy = Proxy::start(&server.url).await;
+    let store = kit::connect(&proxy.url, PATIENT).await;
+    let limits = watched(rule(2), store, &told);
+    let admitted = limits.check("chat", "alice").await;
+    admitted.expect("there is room");
+    proxy.all(Mode::BlackHole);
+    sleep(kit::millis(300)).await;
+    proxy.all(Mode::Pass);
+    told_in_all(&told, &["alice 0.5/2"]).await;
+}
+
+#[tokio::test]
+async fn of_subjects_in_shadow_and_after_a_panic() {
+    let told = Told::default();
+    let month = Policy::calendar(Period::MONTH, 1);
+    let user = Subject::new("user", Header::new("x-user")).limit(month.clone());
+    let joint = Rule::joint("joint", [user, Subject::new("all", Everyone).limit(month)]);
+    let limits = watched(
+        joint.expect("a rule").into_shadow(),
+        MemoryStore::new(),
+        &told,
+    );
+    let keys = [("user", Key::from("alice")), ("all", Key::default())];
+    limits.check("joint", keys).await.expect("it never denies");
+    eventually("crossings", async || texts(&told).len() == 4).await;
+    let (told, mut subjects) = (told.lock().expect("no panic").clone(), BTreeSet::new());
+    for crossing in &told {
+        assert!(crossing.is_shadow);
+        subjects.insert(crossing.subject.clone().expect("one of two"));
+    }
+    assert!(subjects.iter().eq(["all", "user"]));
+
+    let tells = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&tells);
+    let limits = Limits::new([rule(1)]).on_crossing([0.5, 1.0], move |_| {
+        told.fetch_add(1, Ordering::Relaxed);
+        async { panic!("of a user") }
+    });
+    limits.check("chat", "alice").await.expect("there is room");
+    eventually("both", async || tells.load(Ordering::Relaxed) == 2).await;
+}

@@ -1,0 +1,391 @@
+//! Quotas of a period of the calendar: one history in memory and on Redis, beside an oracle.
+
+use std::time::UNIX_EPOCH;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use tidegate::decision::{Receipt, Verdict};
+use tidegate::rule::{Period, Policy};
+
+use crate::*;
+
+/// What is used of a period. It stands from the first charge on.
+#[derive(Clone, Copy, Default)]
+struct Oracle {
+    /// Where the period ends, in microseconds.
+    end: u64,
+    /// How often it has begun anew.
+    round: u32,
+    used: u64,
+}
+
+/// A receipt of each store, with the period and the units of the oracle.
+struct Charged {
+    receipts: Vec<Receipt>,
+    rule: usize,
+    end: u64,
+    round: u32,
+    units: u64,
+}
+
+fn micros(period: &Period, now: u64) -> u64 {
+    let end = period.around(UNIX_EPOCH + Duration::from_micros(now)).end;
+    let end = end.duration_since(UNIX_EPOCH).expect("behind 1970");
+    u64::try_from(end.as_micros()).expect("a time")
+}
+
+impl Oracle {
+    fn at(self, period: &Period, now: u64) -> Self {
+        if self.end > now {
+            return self;
+        }
+        Self {
+            end: micros(period, now),
+            round: self.round + 1,
+            used: 0,
+        }
+    }
+}
+
+struct Kind {
+    period: Period,
+    max: u64,
+    owed: u64,
+    rule: Arc<Rule>,
+}
+
+/// Rules that count in one count of a month: of two maxes and two zones, alone and beside windows.
+fn rules() -> Vec<Kind> {
+    let berlin = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
+    let policy = |period: &Period, max| Policy::calendar(period.clone(), max);
+    let of = |period: &Period, max, others: &[Policy], owed: Option<u64>| {
+        let policies = others.iter().cloned().chain([policy(period, max)]);
+        let rule = Rule::with_policies("budget", policies).expect("valid");
+        let rule = match owed {
+            Some(units) => rule.with_owe_at_most(units),
+            None => rule,
+        };
+        Kind {
+            period: period.clone(),
+            max,
+            owed: owed.unwrap_or(max),
+            rule: rule.into(),
+        }
+    };
+    let windows = [Quota::per_second(1_000).into()];
+    vec![
+        of(&Period::MONTH, 20, &[], None),
+        of(&Period::MONTH, 30, &[], Some(3)),
+        of(&berlin, 20, &[], None),
+        of(&berlin, 20, &windows, Some(0)),
+        of(&Period::MONTH, 25, &windows, None),
+    ]
+}
+
+fn advance(random: &mut fastrand::Rng, clock: u64, end: u64) -> u64 {
+    const HOUR: u64 = 3_600_000_000;
+    match random.u8(..24) {
+        // To the last microsecond, to the end, or a little behind.
+        0..3 if end > clock => end - 2 + random.u64(..4),
+        3 => clock + random.u64(..40 * 24) * HOUR,
+        4 => clock + random.u64(..3) * HOUR,
+        // A clock is put back, over the beginning of a period at times.
+        5 => clock - random.u64(..4) * HOUR,
+        6 => end.max(clock) + random.u64(..HOUR),
+        _ => clock + random.u64(..1_000_000),
+    }
+}
+
+/// What each store answers about the month, without where it was decided. Where a clock goes back,
+/// stores may have forgotten what was charged in windows.
+fn told(decision: &tidegate::Decision) -> String {
+    let (month, verdict) = (decision.quotas().last(), decision.verdict());
+    format!("{verdict:?} {month:?} {}", decision.receipt().is_some())
+}
+
+/// A cache tells of a denial what was left then, so the stores are those without.
+async fn history(seed: u64, steps: usize) {
+    let stores = kit::clocked::Stores::start().await;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (rules, key) = (rules(), Key::from("alice"));
+    // The end of November 2026.
+    let mut now: u64 = 1_795_900_000_000_000;
+    let (mut oracle, mut charged) = (Oracle::default(), Vec::<Charged>::new());
+    for step in 0..steps {
+        now = advance(&mut random, now, oracle.end);
+        for clocked in &stores.all[..2] {
+            clocked.clock.set(now);
+        }
+        let number = random.usize(..rules.len());
+        let of = &rules[number];
+        let context = || format!("seed {seed} step {step} rule {number} at {now}");
+        match random.u8(..16) {
+            0 if !charged.is_empty() => {
+                let mut it = charged.swap_remove(random.usize(..charged.len()));
+                let units = random.u64(1..4);
+                let counts = it.round == oracle.round && oracle.end > now;
+                let most = if counts { oracle.used } else { 0 };
+                let expected = units.min(it.units).min(most);
+                oracle.used -= expected;
+                let take = Take::new(Arc::clone(&rules[it.rule].rule), key.clone());
+                let take = take.with_cost(units);
+                for (clocked, receipt) in stores.all[..2].iter().zip(it.receipts.drain(..)) {
+                    let back = clocked
+                        .store
+                        .refund(&take, &receipt)
+                        .await
+                        .expect("an answer");
+                    // Windows of the same rule may give back more.
+                    let is_alone = rules[it.rule].rule.policies().len() == 1;
+                    if is_alone {
+                        assert_eq!(back, expected, "{} {}", clocked.name, context());
+                    }
+                }
+            }
+            1 if !charged.is_empty() => {
+                let it = &charged[random.usize(..charged.len())];
+                let of = &rules[it.rule];
+                let units = random.u64(1..9);
+                let period = match oracle.end > now || it.end <= now {
+                    true => oracle.at(&of.period, now),
+                    false => Oracle {
+                        end: it.end,
+                        ..oracle.at(&of.period, now)
+                    },
+                };
+                let most = (of.max + of.owed).saturating_sub(period.used);
+                let expected = if it.end == period.end {
+                    units.min(most)
+                } else {
+                    0
+                };
+                if expected > 0 {
+                    oracle = period;
+                    oracle.used += expected;
+                }
+                let take = Take::new(Arc::clone(&of.rule), key.clone()).with_cost(units);
+                for (clocked, receipt) in stores.all[..2].iter().zip(&it.receipts) {
+                    let owed = clocked.store.owe(&take, receipt).await.expect("an answer");
+                    if of.rule.policies().len() == 1 {
+                        assert_eq!(owed, expected, "{} {}", clocked.name, context());
+                    }
+                }
+            }
+            2 if random.u8(..8) == 0 => {
+                let take = Take::new(Arc::clone(&of.rule), key.clone());
+                for clocked in &stores.all[..2] {
+                    clocked.store.reset(&take).await.expect("an answer");
+                }
+                (oracle.end, oracle.used) = (0, 0);
+                oracle.round += 1;
+            }
+            _ => {
+                let cost = [0, 1, 1, 2, 3, 7, 31][random.usize(..7)];
+                let is_look = random.u8(..8) == 0;
+                let cost = if is_look { 0 } else { cost };
+                let mut period = oracle.at(&of.period, now);
+                let ends_in = Duration::from_micros(period.end - now);
+                let expected = match () {
+                    () if cost > of.max => Verdict::Never,
+                    () if period.used + cost > of.max => Verdict::Denied {
+                        retry_after: ends_in,
+                    },
+                    () => Verdict::Allowed,
+                };
+                let take = Take::new(Arc::clone(&of.rule), key.clone()).with_cost(cost);
+                let take = if is_look { take.looking() } else { take };
+                if expected == Verdict::Allowed && cost > 0 {
+                    period.used += cost;
+                    oracle = period;
+                }
+                let mut answers = Vec::new();
+                for clocked in &stores.all[..2] {
+                    let answer = match is_look {
+                        true => clocked.store.peek(&take).await,
+                        false => clocked.store.take(&take).await,
+                    };
+                    answers.push((clocked.name, answer.expect("a decision")));
+                }
+                for (name, decision) in &answers {
+                    let at = || format!("{name} {}: {decision:?}", context());
+                    let state = decision.quotas().last().expect("that of the month");
+                    let verdict = if is_look { Verdict::Allowed } else { expected };
+                    assert_eq!(decision.verdict(), verdict, "{}", at());
+                    let left = of.max.saturating_sub(period.used);
+                    assert_eq!(state.remaining(), left, "{}", at());
+                    let reset = if period.used == 0 {
+                        Duration::ZERO
+                    } else {
+                        ends_in
+                    };
+                    assert_eq!(state.reset_after(), reset, "{}", at());
+                    assert_eq!(state.max(), of.max, "{}", at());
+                    assert_eq!(told(decision), told(&answers[0].1), "{}", at());
+                }
+                let receipts: Option<Vec<_>> = answers.iter().map(|it| it.1.receipt()).collect();
+                if let Some(receipts) = receipts.filter(|_| !is_look) {
+                    charged.push(Charged {
+                        receipts,
+                        rule: number,
+                        end: period.end,
+                        round: period.round,
+                        units: cost,
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_history_in_all_stores() {
+    for seed in 0..10 {
+        history(seed, 2_000).await;
+    }
+}
+
+/// Passes on what a server says, but for its clock: when a link begins it is ahead by 70 days, or
+/// always.
+async fn ahead(server: &Redis, always: bool) -> String {
+    const AHEAD: u64 = 70 * 86_400;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("redis://{}", listener.local_addr().expect("an address"));
+    let target = server.url.trim_start_matches("redis://").to_owned();
+    let target = target.trim_end_matches('/').to_owned();
+    let find = |all: &[u8], part: &[u8]| all.windows(part.len()).position(|it| it == part);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&target).await.expect("a server");
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            tokio::spawn(async move {
+                let (mut bytes, mut is_first) = (vec![0; 65_536], true);
+                while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
+                    let said = &mut bytes[..length];
+                    if let Some(at) = find(said, b"*2\r\n$10\r\n") {
+                        let seconds = &mut said[at + 9..at + 19];
+                        let text = str::from_utf8(seconds).expect("digits");
+                        let later = text.parse::<u64>().expect("seconds") + AHEAD;
+                        seconds.copy_from_slice(later.to_string().as_bytes());
+                    }
+                    // The first reply, to `connect`, or all of them: no time begins with a letter.
+                    let now = find(said, b"\r\n\0").map(|at| at + 2..at + 10);
+                    if let Some(now) = now.filter(|_| said[0] == b'$' && (always || is_first)) {
+                        is_first = false;
+                        let now = &mut said[now];
+                        let micros = u64::from_be_bytes((&*now).try_into().expect("8 bytes"));
+                        now.copy_from_slice(&(micros + AHEAD * 1_000_000).to_be_bytes());
+                    }
+                    let sent = to_client.write_all(said).await;
+                    if sent.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+/// By a clock that is not the server's, a take is of another month: nothing is written, and it is
+/// asked once more, of the right one.
+#[tokio::test]
+async fn the_servers_clock_decides() {
+    let server = Redis::start();
+    let minute = Policy::from(Quota::per_minute(9));
+    let policies = [minute, Policy::calendar(Period::MONTH, 20)];
+    let rule = Rule::with_policies("budget", policies).expect("valid");
+    let take = Take::new(rule.into(), Key::from("alice")).with_cost(2);
+    let month = Period::MONTH.around(std::time::SystemTime::now());
+
+    let stuck = kit::connect(&ahead(&server, true).await, PATIENT).await;
+    let error = stuck.take(&take).await.expect_err("no decision");
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    let why = "its clock was set while it was asked about a calendar quota";
+    assert!(error.to_string().ends_with(why), "{error}");
+    assert_eq!(kit::keys(&server, "*budget*"), Vec::<String>::new());
+
+    let store = kit::connect(&ahead(&server, false).await, PATIENT).await;
+    let before = kit::calls(&server, "evalsha");
+    let decision = store.take(&take).await.expect("a decision");
+    assert_eq!(kit::calls(&server, "evalsha") - before, 2);
+    let left: Vec<_> = decision
+        .quotas()
+        .iter()
+        .map(QuotaState::remaining)
+        .collect();
+    assert_eq!(left, [7, 18]);
+    let ends = std::time::SystemTime::now() + decision.quotas()[1].reset_after();
+    let off = ends
+        .duration_since(month.end)
+        .unwrap_or_else(|error| error.duration());
+    assert!(off < 5 * SECOND, "{off:?}");
+
+    // It lives two days longer than its month.
+    let name = "{CurrentLimiter:budget:alice}~month";
+    let life: u64 = kit::query(&server, &format!("PTTL {name}"));
+    let left = decision.quotas()[1].reset_after() + 2 * Duration::from_secs(86_400);
+    let off = left.abs_diff(Duration::from_millis(life));
+    assert!(off < 5 * SECOND, "{off:?}");
+}
+
+/// Whatever else stands there is an error of its key, or a fresh start, and is not overwritten where
+/// it is of another type.
+#[tokio::test]
+async fn bad_states_heal() {
+    let (server, store) = started().await;
+    let rule = Rule::with_policies("budget", [Policy::calendar(Period::MONTH, 20)]);
+    let take = Take::new(rule.expect("valid").into(), Key::from("alice"));
+    let name = "{CurrentLimiter:budget:alice}~month";
+    for text in ["", "x", "\u{fe}", &"x".repeat(22), &"\u{fe}".repeat(11)] {
+        kit::run(&server, "FLUSHALL");
+        let mut connection = server.connection();
+        let () = cmd("SET")
+            .arg(name)
+            .arg(text)
+            .query(&mut connection)
+            .expect("set");
+        assert_eq!(ask(&store, &take).await.remaining(), 19, "{text:?}");
+        assert_eq!(ask(&store, &take).await.remaining(), 18, "{text:?}");
+    }
+    kit::run(&server, "FLUSHALL");
+    kit::run(&server, &format!("RPUSH {name} a"));
+    let error = store.take(&take).await.expect_err("another type");
+    assert_eq!(error.kind(), StoreErrorKind::WrongType);
+    assert_eq!(kit::query::<u64>(&server, &format!("LLEN {name}")), 1);
+}
+
+/// Also in the same microsecond, and of the next period.
+#[tokio::test]
+async fn receipts_from_before_give_nothing_back() {
+    let stores = kit::clocked::Stores::start().await;
+    let rule = Rule::with_policies("budget", [Policy::calendar(Period::DAY, 20)]);
+    let take = Take::new(rule.expect("valid").into(), Key::from("alice"));
+    for clocked in &stores.all[..2] {
+        let store = &clocked.store;
+        let receipt = async || ask(&**store, &take).await.receipt().expect("a receipt");
+        let before = receipt().await;
+        store.reset(&take).await.expect("an answer");
+        let behind = receipt().await;
+        let refund = async |receipt| store.refund(&take, receipt).await.expect("an answer");
+        assert_eq!(
+            (refund(&before).await, clocked.remaining(&take).await),
+            (0, 19)
+        );
+        assert_eq!(
+            (refund(&behind).await, clocked.remaining(&take).await),
+            (1, 20)
+        );
+
+        let last = receipt().await;
+        clocked.advance(Duration::from_secs(86_400));
+        receipt().await;
+        assert_eq!(
+            (refund(&last).await, clocked.remaining(&take).await),
+            (0, 19)
+        );
+        let owed = store.owe(&take, &last).await.expect("an answer");
+        assert_eq!((owed, clocked.remaining(&take).await), (0, 19));
+    }
+}
