@@ -23,12 +23,19 @@ local question, keys = ARGV[1], KEYS
 
 -- A lone take in its usual case: what the page below does, for one take of one key whose rule is as
 -- it was. All else is left for that page.
-if #question == GCRA_LONE_SIZE and not keys[2] then
+if #question == GCRA_LONE_SIZE then
   local kind, slice, max, window, burst, life, pace_units, pace_micros, cost, takes, deadline =
     unpack(GCRA_LONE, question)
   local key, mark, serial, last_charge, max_then, window_then, burst_then, needed_until = keys[1], nil
   local refundable_since, start, units = now, now, 0
-  local raw = kind ~= USUAL and '' or pcall('GET', key)
+  local raw = ''
+  if kind == USUAL then
+    raw = pcall('GET', key)
+  elseif kind == HOLDS then
+    -- A usual take of a key that may be held, and is not: see include/holds.lua.
+    local found = call('MGET', key, keys[2])
+    if not found[2] then raw = found[1] end
+  end
   if raw and #raw == GCRA_STATE_SIZE then
     mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
       start, units = unpack(GCRA_STATE, raw)

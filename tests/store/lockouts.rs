@@ -270,3 +270,70 @@ async fn alike_by_a_fixed_window() {
 async fn alike_by_a_sliding_window() {
     stores_and_oracle_alike(Algorithm::SlidingWindow).await;
 }
+
+/// It is a key of its own, in the slot of the count, with an expiry; of a value that nobody here
+/// wrote nothing is known, and the next failures put theirs in its place.
+#[tokio::test]
+async fn its_key() {
+    let (server, store) = started().await;
+    let rule = kit::per_hour("single", 1_000).with_lockout(lockout());
+    let take = take_of(&Arc::new(rule.expect("it makes sense")), "us");
+    let fail = async |id: u64| {
+        let receipt = ask(&store, &take).await.receipt().expect("it is admitted");
+        let failed = Change::Failed { receipt, id };
+        store.change(&take, &failed).await.expect("an answer")
+    };
+    fail(1).await;
+    let names = kit::keys(&server, "*~until");
+    let [name] = &names[..] else {
+        panic!("{names:?}")
+    };
+    let is_right = name.starts_with('{') && name.ends_with("single:us}~until");
+    assert!(is_right, "{name}");
+    let left = server.life(name);
+    assert!((55_000..=62_001).contains(&left), "{left}");
+    fail(2).await;
+    assert_eq!(fail(3).await, 1);
+    let left = server.life(name);
+    assert!((86_410_000..=86_423_000).contains(&left), "{left}");
+
+    let future = unix_micros() + 10_000_000_000;
+    for (at, foreign) in [
+        String::new(),
+        "x".to_owned(),
+        "-1".to_owned(),
+        "1 2 3".to_owned(),
+        format!("9999999999999999999999 {future} 0 1"),
+        format!("0 {future} 9999999999999999999999 0"),
+        format!("0 {future} 0 0 x:y 1:2"),
+        format!("0 {future} 0 -3"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let set = cmd("SET")
+            .arg(name)
+            .arg(foreign)
+            .exec(&mut server.connection());
+        set.expect("set");
+        let first = 10 * (at as u64 + 1);
+        let begun = [
+            fail(first).await,
+            fail(first + 1).await,
+            fail(first + 2).await,
+        ];
+        assert!(
+            begun[..2] == [0, 0] && begun[2] >= 1,
+            "{foreign:?}: {begun:?}"
+        );
+        assert!(ask(&store, &take).await.is_locked_out(), "{foreign:?}");
+        assert!(server.life(name) > 0, "{foreign:?}");
+        assert!(store.reset(&take).await.expect("an answer"), "{foreign:?}");
+    }
+    run(&server, &format!("DEL {name}"));
+    run(&server, &format!("RPUSH {name} x"));
+    for id in 100..103 {
+        fail(id).await;
+    }
+    assert!(ask(&store, &take).await.is_locked_out());
+}

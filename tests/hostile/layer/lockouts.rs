@@ -275,3 +275,39 @@ async fn the_page() {
         assert_eq!(world.statuses("login", fields, 1).await, [401]);
     }
 }
+
+/// A failure that the store is told again and again keeps no charge open: the fields of a denial
+/// promise no units that may come back.
+#[tokio::test(start_paused = true)]
+async fn a_failure_under_way_keeps_no_charge_open() {
+    let lockout = Lockout::after(1).within(HOUR).hold([HOUR]).on(["401"]);
+    let rule = kit::per_hour("login", 1).with_settling(true);
+    let world = World::new(
+        [rule.with_lockout(lockout).expect("it makes sense")],
+        NeverAnswers(MemoryStore::new()),
+    );
+    assert_eq!(guesses(&world, "alice", 1).await, [401]);
+    let denied = world.ask("login", "x-user: alice").await;
+    assert_eq!(
+        (denied.status, denied.field("retry-after")),
+        (429, Some("3600"))
+    );
+}
+
+/// Answers takes alone.
+#[derive(Debug)]
+struct NeverAnswers(MemoryStore);
+
+impl Store for NeverAnswers {
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        self.0.take(ask)
+    }
+
+    fn change(&self, _: &Ask, _: &Change) -> StoreFuture<u64> {
+        StoreFuture::boxed(std::future::pending())
+    }
+
+    fn name(&self) -> String {
+        "never answers".to_owned()
+    }
+}
