@@ -206,7 +206,7 @@ impl Unit {
         match self {
             Self::Day => day,
             Self::Week => day - (day + 3).rem_euclid(7),
-            Self::Month => day - i64::from(Date::of(day).day) + 1,
+            Self::Month => day - i64::from(date_of(day).2) + 1,
         }
     }
 
@@ -221,33 +221,23 @@ impl Unit {
     }
 }
 
-/// A day of the Gregorian calendar.
-struct Date {
-    #[cfg_attr(not(feature = "calendar"), allow(dead_code))]
-    year: i16,
-    #[cfg_attr(not(feature = "calendar"), allow(dead_code))]
-    month: i8,
-    day: i8,
-}
-
-impl Date {
-    /// By Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": years begin in March, so
-    /// that the leap day is their last, and 400 of them have 146,097 days.
-    fn of(day: i64) -> Self {
-        let day = day + 719_468;
-        let (era, day) = (day.div_euclid(146_097), day.rem_euclid(146_097));
-        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day + 2) / 153;
-        let day = day - (153 * month + 2) / 5 + 1;
-        let is_next_year = month >= 10;
-        let small = "years before 2256";
-        Self {
-            year: i16::try_from(400 * era + year + i64::from(is_next_year)).expect(small),
-            month: i8::try_from(if is_next_year { month - 9 } else { month + 3 }).expect(small),
-            day: i8::try_from(day).expect(small),
-        }
-    }
+/// The year, the month and the day of the Gregorian calendar.
+///
+/// By Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": years begin in March, so that
+/// the leap day is their last, and 400 of them have 146,097 days.
+fn date_of(day: i64) -> (i16, i8, i8) {
+    const SMALL: &str = "a date before the year 2256";
+    let day = day + 719_468;
+    let (era, day) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let is_next_year = month >= 10;
+    let year = 400 * era + year + i64::from(is_next_year);
+    let month = if is_next_year { month - 9 } else { month + 3 };
+    let small = |number: i64| i8::try_from(number).expect(SMALL);
+    (i16::try_from(year).expect(SMALL), small(month), small(day))
 }
 
 /// There is no such time zone.
@@ -294,7 +284,7 @@ mod zones {
     use jiff::civil;
     use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-    use super::{DAY_MICROS, Date, ZoneError};
+    use super::{DAY_MICROS, ZoneError, date_of};
 
     /// A time zone of the database.
     #[derive(Debug, PartialEq, Eq)]
@@ -335,7 +325,7 @@ mod zones {
 
         /// The first instant of this day, or of a later one if the zone skipped it.
         pub(super) fn start_of(&self, day: i64) -> i64 {
-            let Date { year, month, day } = Date::of(day);
+            let (year, month, day) = date_of(day);
             let midnight = civil::date(year, month, day).at(0, 0, 0, 0);
             let of = |offset: Offset| offset.to_timestamp(midnight).expect(IN_RANGE);
             let start = match self.zone.to_ambiguous_timestamp(midnight).offset() {

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use crate::algorithm::AlgorithmConfig;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::lockout::LockoutSpec;
+use crate::algorithm::period::Period;
 use crate::algorithm::share::Share;
 use crate::algorithm::spec::Spec;
 use crate::counts::RuleCounts;
@@ -125,6 +126,13 @@ impl CountAsk {
     #[must_use]
     pub fn algorithm(&self) -> Option<AlgorithmConfig> {
         self.spec.windows().map(|windows| windows.config)
+    }
+
+    /// The period in which its units are counted; `None` if they are counted in windows, or it is of
+    /// permits.
+    #[must_use]
+    pub fn period(&self) -> Option<&Period> {
+        self.spec.calendar().map(|calendar| &calendar.period)
     }
 
     /// The quotas that are charged; of permits, how many there are at a time.

@@ -249,3 +249,31 @@ async fn usage_and_the_page_tell_the_period() {
     let left = month["reset_in_s"].as_f64().expect("seconds");
     assert!(end.contains(&(left as u64)), "{left}");
 }
+
+/// A key is locked out under the quotas of its windows; nothing of the month is charged meanwhile.
+#[tokio::test]
+async fn beside_a_lockout() {
+    const FILE: &str = r#"
+        [rules.chat]
+        quotas = [{ max-count = 100, window = "1m" }, { max-count = 9, per = "month" }]
+        key = "header:x-user"
+        lockout = { after = 2, within = "15m", hold = ["15m"], on = ["401"] }
+    "#;
+    for store in &Stores::start().await.all {
+        let limits = of_toml(FILE).store(Arc::clone(store));
+        let handler = axum::routing::get(async || StatusCode::UNAUTHORIZED);
+        let app = Router::new().route("/", handler.layer(limits.layer("chat")));
+        for _ in 0..2 {
+            assert_eq!(ask(&app, "/", "x-user: alice").await.status, 401);
+        }
+        let is_locked = async || {
+            let refused = limits.check("chat", "alice").await.err();
+            refused.is_some_and(|it| it.decision().is_some_and(Decision::is_locked_out))
+        };
+        eventually("a lock-out", is_locked).await;
+        let left = left_of(&limits, "alice").await;
+        assert!(is_locked().await);
+        assert_eq!(left_of(&limits, "alice").await, left);
+        assert_eq!(left_of(&limits, "bob").await, 9);
+    }
+}
