@@ -640,6 +640,10 @@ fn what_makes_no_sense() {
             "a lock-out without hold, expected such as 15 minutes",
         ),
         (
+            ok().hold([HOUR; 17]),
+            "more than 16 times in the hold of a lock-out, expected 1 to 16",
+        ),
+        (
             ok().hold([millis(999)]),
             "within and hold of a lock-out, expected 1 s to ten years",
         ),
@@ -667,6 +671,23 @@ fn what_makes_no_sense() {
         error(small.clone().with_algorithm(Algorithm::Gcra), ok()),
         few
     );
+    // A span of an hour may have the ends of two fixed windows.
+    for (max, cost, algorithm, is_small) in [
+        (2, 1, Algorithm::SlidingLog, true),
+        (2, 1, Algorithm::SlidingWindow, true),
+        (2, 1, Algorithm::FixedWindow, false),
+        (5, 2, Algorithm::SlidingLog, true),
+        (6, 2, Algorithm::SlidingLog, false),
+    ] {
+        let rule = Rule::new("login", [Quota::per_hour(max)]).expect("valid");
+        let rule = rule.with_cost(cost).with_algorithm(algorithm);
+        let lockout = ok().within(HOUR);
+        assert_eq!(
+            rule.with_lockout(lockout).is_err(),
+            is_small,
+            "{max} {cost}"
+        );
+    }
     let user = || Subject::new("user", Header::new("x-user"));
     let limited = user().limit(Quota::per_minute(9));
     let all = Subject::new("all", Everyone).limit(Quota::per_minute(9));
