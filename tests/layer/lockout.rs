@@ -734,3 +734,49 @@ fn what_makes_no_sense() {
     assert!(error(lifted, ok().subject("user")).contains("nothing counts"));
     assert!(locked(ok()).with_outgoing().is_err());
 }
+
+/// Beside a calendar quota the count of the window is the one that is held.
+#[tokio::test(start_paused = true)]
+async fn beside_a_calendar_quota() {
+    let limits = of_toml(
+        r#"
+        [rules.login]
+        key = "header:x-user"
+        quotas = [{ max-count = 100, window = "1m" }, { max-count = 1_000, per = "month" }]
+        lockout = { after = 3, hold = ["15m"], on = ["401"] }
+        "#,
+    )
+    .store(paused());
+    let world = World::with_layers(limits, &["login"], |layer| layer);
+    assert_eq!(
+        answers(&world, "alice", &[401, 401, 401, 200]).await,
+        [401, 401, 401, 429]
+    );
+    assert!(
+        world
+            .limits
+            .reset("login", Header::new("x-user").key("alice"))
+            .await
+            .expect("an answer")
+    );
+    assert_eq!(answers(&world, "alice", &[200]).await, [200]);
+}
+
+/// A calendar quota alone has no count that is held.
+#[test]
+fn a_calendar_quota_alone() {
+    let text = r#"
+        [rules.login]
+        key = "header:x-user"
+        max-count = 1_000
+        per = "month"
+        lockout = { after = 3, hold = ["15m"], on = ["401"] }
+    "#;
+    let error = Rules::from_toml(text)
+        .expect_err("nothing would be held")
+        .to_string();
+    assert!(
+        error.contains("nothing counts the requests of the key"),
+        "{error}"
+    );
+}
