@@ -20,18 +20,19 @@ local floor, ceil, format = math.floor, math.ceil, string.format
 local clock = not ARGV[3] and call('TIME')
 local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
 local question, keys = ARGV[1], KEYS
+local kind, at = unpack('>BI2', question)
 
 -- A lone take in its usual case: what the page below does, for one take of one key whose rule is as
 -- it was. All else is left for that page.
-if #question == GCRA_LONE_SIZE then
-  local kind, slice, max, window, burst, life, pace_units, pace_micros, cost, takes, deadline =
+if (kind == USUAL or kind == HOLDS) and #question == GCRA_LONE_SIZE then
+  local slice, max, window, burst, life, pace_units, pace_micros, cost, takes, deadline =
     unpack(GCRA_LONE, question)
-  local key, mark, serial, last_charge, max_then, window_then, burst_then, needed_until = keys[1], nil
-  local refundable_since, start, units = now, now, 0
+  local key, refundable_since, start, units = keys[1], now, now, 0
+  local mark, serial, last_charge, max_then, window_then, burst_then, needed_until
   local raw = ''
   if kind == USUAL then
     raw = pcall('GET', key)
-  elseif kind == HOLDS then
+  else
     -- A usual take of a key that may be held, and is not: see include/holds.lua.
     local found = call('MGET', key, keys[2])
     if not found[2] then raw = found[1] end
@@ -79,7 +80,6 @@ if #question == GCRA_LONE_SIZE then
 end
 
 local concat, replies, is_left = table.concat, { pack('>I8I8', now, ARGV[2]) }, false
-local kind, at = unpack('>BI2', question)
 local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) }
 -- include: holds
 local rule_at, quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros, _

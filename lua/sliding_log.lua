@@ -22,8 +22,68 @@ local floor, concat, format, sub = math.floor, table.concat, string.format, stri
 local clock = not ARGV[3] and call('TIME')
 local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
 local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or ARGV[3]
-local question, replies, is_left = ARGV[1], { pack('>I8I8', now, ARGV[2]) }, false
+local question = ARGV[1]
 local kind, at = unpack('>BI2', question)
+
+-- A lone take in its usual case: what the page below does, for one take of one key under one quota.
+-- All else is left for that page.
+if kind == USUAL and #question == LOG_LONE_SIZE and not KEYS[2] then
+  local slice, max, window, cost, takes, deadline = unpack(LOG_LONE, question)
+  local key = KEYS[1]
+  local is_usual = takes == 1 and now <= deadline and cost > 0 and cost <= max
+  local found = is_usual and pcall('ZRANGE', key, '-1', '-1')
+  local newest = found and (found[1] or found.err)
+  local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, serial, _
+  if newest and #newest == LOG_ENTRY_SIZE then
+    mark, total, base, oldest_base, oldest_stamp, stamp, horizon, _, serial =
+      unpack(LOG_ENTRY, newest)
+  else
+    mark, total, base, oldest_base, oldest_stamp, stamp, horizon, serial =
+      not newest and LOG_MARK, 0, 0, 0, now, now, window, 0
+  end
+  is_usual = is_usual and mark == LOG_MARK and horizon == window and stamp <= now
+    and stamp + window > now and (total > oldest_base or not newest) and total < MODULUS - max
+    and serial < MODULUS - max
+  local first_base, first_stamp, edge = oldest_base, oldest_stamp, nil
+  if is_usual and oldest_stamp <= now - window then
+    edge = format('%.0f', now - window)
+    local first = call('ZRANGEBYSCORE', key, '(' .. edge, '+inf', 'LIMIT', '0', '1')[1]
+    first_base, first_stamp = total, now
+    if first and #first >= LOG_ENTRY_SIZE then
+      mark, _, first_base, _, _, first_stamp = unpack(LOG_ENTRY, first)
+    end
+  end
+  local used = total - first_base + cost
+  is_usual = is_usual and mark == LOG_MARK and used >= cost and used <= max + 1
+  if is_usual and used > max then
+    local left, reset = max + cost - used, stamp + window - now
+    return pack(LONE_REPLY, now, ARGV[2], DENIED, 1, first_stamp + window - now, left, reset)
+  elseif is_usual then
+    local merges = newest and floor(stamp / 1000) == floor(now / 1000)
+    local sets_expiry = not newest or floor(stamp / slice) ~= floor(now / slice)
+    if not merges then base = total end
+    if merges and oldest_stamp == stamp then oldest_stamp = now end
+    if merges and first_stamp == stamp then first_stamp = now end
+    total, serial = total + cost, serial + cost
+    local is_full = edge and total - oldest_base > math.min(max, window / 1000)
+    if is_full then oldest_base, oldest_stamp = first_base, first_stamp end
+    local entry = pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window,
+      max, serial)
+    is_usual = 1 == pcall('ZADD', key, now_text, entry)
+    if is_usual and sets_expiry then
+      is_usual = 1 == pcall('PEXPIRE', key, format('%.0f', (unpack('>I7', question, EXPIRY_AT))))
+      -- Nothing is charged, and no key is left without an expiry.
+      if not is_usual then call('ZREM', key, entry) end
+    end
+    if is_usual then
+      if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
+      if is_full then call('ZREMRANGEBYSCORE', key, '0', edge) end
+      return pack(LONE_REPLY, now, ARGV[2], ALLOWED, 1, serial, max - used, window)
+    end
+  end
+end
+
+local replies, is_left = { pack('>I8I8', now, ARGV[2]) }, false
 local values = false
 -- include: holds
 local rule_at, quotas, expiry, slice, behind, this_slice, expiry_text, _

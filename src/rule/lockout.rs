@@ -45,6 +45,8 @@ pub struct Lockout {
 impl Lockout {
     /// The most failures that may be counted.
     pub const MAX_AFTER: u32 = 100;
+    /// The most times of a hold.
+    const MAX_HOLDS: usize = 16;
 
     /// After so many failures of a key, 1 to 100.
     #[must_use]
@@ -69,8 +71,8 @@ impl Lockout {
     }
 
     /// For how long the key is held the first time, the second time, and so on, 1 s to ten years
-    /// each; the last one counts for all further times. A day after the end of the last hold, and
-    /// after a success, the next time is a first one. At least one is required.
+    /// each, 1 to 16 of them; the last one counts for all further times. A day after the end of the
+    /// last hold, and after a success, the next time is a first one. Default: none, an error.
     #[must_use]
     pub fn hold(mut self, times: impl IntoIterator<Item = Duration>) -> Self {
         self.spec.holds = times.into_iter().map(micros).collect();
@@ -80,7 +82,8 @@ impl Lockout {
     /// Which responses are failures, as in [`Rule::with_refund_on`]: a class such as `"4xx"`, a
     /// status such as `"401"`, a gRPC status such as `"grpc-16"`, or `"error"`. It has to be said:
     /// a form answers a wrong password with a 200, and a 401 of an expired token is none. It may be
-    /// empty, if code says [`Charges::failed`](crate::store::Charges::failed).
+    /// empty, if code says [`Charges::failed`](crate::store::Charges::failed), which a shadow rule
+    /// does not hear: it shows handlers no charge.
     #[must_use]
     pub fn on<'a>(mut self, outcomes: impl IntoIterator<Item = &'a str>) -> Self {
         self.outcomes[0] = Some(Outcomes::of_lockout(outcomes));
@@ -108,11 +111,14 @@ impl Lockout {
         let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(of.cost).max(1));
         let [max, window, within, cost] =
             [quota.max(), quota.window_micros(), self.spec.within, cost].map(u128::from);
-        let units = match of.algorithm.algorithm() {
-            Algorithm::Gcra => u128::from(quota.burst()) + max * within / window,
-            _ => max * (within / window + 1),
+        let windows = within.div_ceil(window);
+        let requests = match of.algorithm.algorithm() {
+            Algorithm::Gcra => (u128::from(quota.burst()) + max * within / window) / cost,
+            // Such a time may begin within a window.
+            Algorithm::FixedWindow => max / cost * (windows + 1),
+            Algorithm::SlidingLog | Algorithm::SlidingWindow => max / cost * windows,
         };
-        !policy.is_concurrent() && units / cost < self.spec.after as u128
+        !policy.is_concurrent() && requests < self.spec.after as u128
     }
 }
 
@@ -128,14 +134,18 @@ impl Rule {
     /// What a failure is, says [`Lockout::on`] by the response, or code by
     /// [`Charges::failed`](crate::store::Charges::failed). Each counts once, by the store's clock, at
     /// the instant at which its request was admitted. Failures of requests that were admitted before
-    /// the last hold, or before the last [success](Lockout::reset_on), count nothing: fifty guesses
-    /// side by side are one episode. How many guesses run side by side is bound by the quotas, of
+    /// the last hold, or before the last [success](Lockout::reset_on) whose request found failures,
+    /// count nothing: fifty guesses side by side are one episode. How many guesses run side by side is bound by the quotas, of
     /// which each has to let so many requests pass.
     ///
     /// A request that is dropped before its response counts nothing, and stays charged; code that
     /// delays a refusal says `failed()` first. While the store gives no answer, a failure is asked
-    /// again until it is too old to count; what a [fallback](crate::Resilient::fallback) admits
-    /// counts in its process. A process that is killed takes with it what it has not told yet.
+    /// again until it is too old to count, 4,096 of them in a process at a time; those beyond are
+    /// lost, with a warning. Nobody knows of holds then: what a
+    /// [fallback](crate::Resilient::fallback) admits counts in its process, and
+    /// [`OnError::Respond`](super::OnError::Respond) admits nothing. A process that is killed takes
+    /// with it what it has not told yet. A rule with another algorithm, or other subjects, begins
+    /// anew.
     ///
     /// [`Limits::reset`](crate::Limits::reset) ends failures, hold and steps. An operator who lets a
     /// key through admits it while its hold runs on. A [shadow rule](Self::into_shadow) counts,
@@ -209,6 +219,9 @@ impl RuleSettings {
                 "a lock-out after 1 to 100 failures was expected"
             }
             () if spec.holds.is_empty() => "a lock-out without hold, expected such as 15 minutes",
+            () if spec.holds.len() > Lockout::MAX_HOLDS => {
+                "more than 16 times in the hold of a lock-out, expected 1 to 16"
+            }
             () if !spec.holds.iter().chain([&spec.within]).all(is_time) => {
                 "within and hold of a lock-out, expected 1 s to ten years"
             }

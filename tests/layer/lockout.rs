@@ -640,6 +640,10 @@ fn what_makes_no_sense() {
             "a lock-out without hold, expected such as 15 minutes",
         ),
         (
+            ok().hold([HOUR; 17]),
+            "more than 16 times in the hold of a lock-out, expected 1 to 16",
+        ),
+        (
             ok().hold([millis(999)]),
             "within and hold of a lock-out, expected 1 s to ten years",
         ),
@@ -667,6 +671,23 @@ fn what_makes_no_sense() {
         error(small.clone().with_algorithm(Algorithm::Gcra), ok()),
         few
     );
+    // A span of an hour may have the ends of two fixed windows.
+    for (max, cost, algorithm, is_small) in [
+        (2, 1, Algorithm::SlidingLog, true),
+        (2, 1, Algorithm::SlidingWindow, true),
+        (2, 1, Algorithm::FixedWindow, false),
+        (5, 2, Algorithm::SlidingLog, true),
+        (6, 2, Algorithm::SlidingLog, false),
+    ] {
+        let rule = Rule::new("login", [Quota::per_hour(max)]).expect("valid");
+        let rule = rule.with_cost(cost).with_algorithm(algorithm);
+        let lockout = ok().within(HOUR);
+        assert_eq!(
+            rule.with_lockout(lockout).is_err(),
+            is_small,
+            "{max} {cost}"
+        );
+    }
     let user = || Subject::new("user", Header::new("x-user"));
     let limited = user().limit(Quota::per_minute(9));
     let all = Subject::new("all", Everyone).limit(Quota::per_minute(9));
@@ -712,4 +733,50 @@ fn what_makes_no_sense() {
     let lifted = joint().with_plan("lifted", unlimited).expect("valid");
     assert!(error(lifted, ok().subject("user")).contains("nothing counts"));
     assert!(locked(ok()).with_outgoing().is_err());
+}
+
+/// Beside a calendar quota the count of the window is the one that is held.
+#[tokio::test(start_paused = true)]
+async fn beside_a_calendar_quota() {
+    let limits = of_toml(
+        r#"
+        [rules.login]
+        key = "header:x-user"
+        quotas = [{ max-count = 100, window = "1m" }, { max-count = 1_000, per = "month" }]
+        lockout = { after = 3, hold = ["15m"], on = ["401"] }
+        "#,
+    )
+    .store(paused());
+    let world = World::with_layers(limits, &["login"], |layer| layer);
+    assert_eq!(
+        answers(&world, "alice", &[401, 401, 401, 200]).await,
+        [401, 401, 401, 429]
+    );
+    assert!(
+        world
+            .limits
+            .reset("login", Header::new("x-user").key("alice"))
+            .await
+            .expect("an answer")
+    );
+    assert_eq!(answers(&world, "alice", &[200]).await, [200]);
+}
+
+/// A calendar quota alone has no count that is held.
+#[test]
+fn a_calendar_quota_alone() {
+    let text = r#"
+        [rules.login]
+        key = "header:x-user"
+        max-count = 1_000
+        per = "month"
+        lockout = { after = 3, hold = ["15m"], on = ["401"] }
+    "#;
+    let error = Rules::from_toml(text)
+        .expect_err("nothing would be held")
+        .to_string();
+    assert!(
+        error.contains("nothing counts the requests of the key"),
+        "{error}"
+    );
 }

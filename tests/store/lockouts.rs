@@ -337,3 +337,48 @@ async fn its_key() {
     }
     assert!(ask(&store, &take).await.is_locked_out());
 }
+
+/// A flood of names that fail neither lets a further name guess for ever nor forgets one.
+#[tokio::test]
+async fn a_flood_of_failures_lifts_no_lock_out_in_memory() {
+    let clock = ManualClock::default();
+    let pass = |time: Duration| clock.set(clock.now() + time.as_micros() as u64);
+    pass(1_000 * SECOND);
+    let store = MemoryStore::with_max_keys(100).clock(clock.clone());
+    for rule in rules(Algorithm::Gcra) {
+        let rule = Arc::new(rule);
+        let fail = async |key: String, id: u64| -> Result<Decision, StoreError> {
+            let take = take_of(&rule, &key);
+            let decision = store.take(&take).await?;
+            let receipt = decision.receipt().expect("it was allowed");
+            store.change(&take, &Change::Failed { receipt, id }).await?;
+            Ok(decision)
+        };
+        let (mut id, mut refused) = (0, 0);
+        for name in 0..150 {
+            pass(Duration::from_millis(200));
+            id += 1;
+            match fail(name.to_string(), id).await {
+                Ok(_) => {}
+                Err(error) if error.kind() == StoreErrorKind::Full => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(refused > 0, "{}", rule.path());
+        // A look is no guess.
+        let look = take_of(&rule, "further").looking();
+        store.take(&look).await.expect("it is answered");
+        pass(2 * MINUTE);
+        for _ in 0..3 {
+            id += 1;
+            pass(SECOND);
+            fail("further".to_owned(), id)
+                .await
+                .expect("there is room again");
+        }
+        let take = take_of(&rule, "further");
+        let held = store.take(&take).await.expect("it is answered");
+        assert!(held.is_locked_out(), "{held:?}");
+        pass(48 * 60 * MINUTE);
+    }
+}

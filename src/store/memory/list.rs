@@ -81,11 +81,11 @@ impl MemoryStore {
             .map(|count| locked.decide(*count, 0, only_looks));
         let looks: Option<SmallVec<[_; 4]>> = looks.collect();
         let looks = looks?;
-        let holds: SmallVec<[_; 4]> = ask
-            .counts()
-            .iter()
-            .map(|it| self.hold_of(it, now))
-            .collect();
+        let holds = ask.counts().iter().map(|it| self.hold_of(ask, it, now));
+        let holds: SmallVec<[_; 4]> = match holds.collect() {
+            Ok(holds) => holds,
+            Err(full) => return Some(Err(full)),
+        };
         let has_room = |look: &Decision, count: &CountAsk| {
             let mut states = look.quotas().iter();
             let permits = count.spec().permits();

@@ -194,7 +194,10 @@ impl MemoryStore {
             self.freed(shard.drop_forgotten(now, 2));
         }
         if count.spec().may_be_held() {
-            let (held_for, has_failures) = self.hold_of(count, now);
+            let (held_for, has_failures) = match self.hold_of(ask, count, now) {
+                Ok(hold) => hold,
+                Err(full) => return Some(Err(full)),
+            };
             if let Some(held_for) = held_for {
                 let decided = shard.take(hash, now, of, 0, || self.reserve(1))?;
                 let has_room = |it: &QuotaState| it.remaining() >= ask.cost();
@@ -214,13 +217,26 @@ impl MemoryStore {
     }
 
     /// For how much longer the key of this count is held, and whether it has failures.
-    pub(super) fn hold_of(&self, count: &CountAsk, now: u64) -> (Option<u64>, bool) {
+    ///
+    /// A key whose failures would find no room is refused: nothing would lock it out.
+    pub(super) fn hold_of(
+        &self,
+        ask: &Ask,
+        count: &CountAsk,
+        now: u64,
+    ) -> Result<(Option<u64>, bool), StoreError> {
         if !count.spec().may_be_held() {
-            return (None, false);
+            return Ok((None, false));
         }
-        let holds = lock(&self.holds);
-        let known = holds.0.get(&count.name_in_store().plain());
-        known.map_or((None, false), |it| (it.held_for(now), it.has_failures(now)))
+        let mut holds = lock(&self.holds);
+        if let Some(known) = holds.0.get(&count.name_in_store().plain()) {
+            return Ok((known.held_for(now), known.has_failures(now)));
+        }
+        let may_fail = count.spec().lockout().is_some() && !ask.only_looks();
+        match may_fail && !holds.has_room(now, self.max_keys) {
+            true => Err(self.full()),
+            false => Ok((None, false)),
+        }
     }
 
     /// Decides a take of a new key for which there is no room.
