@@ -38,7 +38,8 @@ use crate::warning::{Warning, WarningKind};
 /// bytes more, and 16 for each entry of a log. So does a key's first charge under a rule of several
 /// quotas, of a window longer than 49 days, or of more than four billion units. Other keys use the
 /// memory of dropped keys; it is freed when no key is left. Shadow rules have as much room again,
-/// apart from this one.
+/// apart from this one. Periods of the calendar are those of the host's clock; their counts have a
+/// room of the same size.
 ///
 /// ```
 /// use std::sync::Arc;
