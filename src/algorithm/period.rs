@@ -3,8 +3,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A day, a week or a month of the calendar, in UTC or in a [time zone](Self::in_zone): what the
-/// units of a [calendar quota](crate::rule::Policy::calendar) are counted in.
+/// A day, a week or a month of the calendar, in UTC or, with the feature `calendar`, in a time zone
+/// by `Period::in_zone`: what the units of a [calendar quota](crate::rule::Policy::calendar) are
+/// counted in.
 ///
 /// It begins at the first instant of its first day, by the clocks of its zone, and ends where the
 /// next one begins. So a day with a change of daylight saving has 23 or 25 hours. A week begins on
@@ -83,7 +84,7 @@ impl Period {
         Ok(self)
     }
 
-    /// [`in_zone`](Self::in_zone); without the feature `calendar` that is UTC, or an error.
+    /// `in_zone`; without the feature `calendar` that is UTC, or an error.
     #[cfg(feature = "config")]
     pub(crate) fn in_named_zone(self, name: &str) -> Result<Self, String> {
         match name {
