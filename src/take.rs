@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::calendar::Calendar;
 use crate::algorithm::spec::Windows;
 use crate::decision::{Decision, QuotaState};
 use crate::key::Key;
@@ -209,8 +210,10 @@ impl Take {
         if !self.rule.reserves_max() {
             return;
         }
-        let windows = self.counts_owed().filter_map(|(_, it)| it.spec().windows());
-        let limits = windows.flat_map(Windows::limits);
+        let specs = || self.counts_owed().map(|(_, it)| it.spec());
+        let of_windows = specs().filter_map(|it| it.windows());
+        let of_calendar = specs().filter_map(|it| it.calendar()).map(Calendar::max);
+        let limits = of_windows.flat_map(Windows::limits).chain(of_calendar);
         let cost = limits.fold(self.cost(), u64::min);
         self.ask.is_reduced = cost < self.cost();
         self.ask.set_cost(cost);

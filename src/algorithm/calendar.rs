@@ -91,7 +91,7 @@ impl CalendarCount {
 
     /// Charges a take if it fits.
     pub(crate) fn take(&mut self, now: u64, of: &Calendar, cost: u64) -> Decision {
-        let (limit, ends_in) = (of.max(), self.end - now);
+        let (limit, ends_in) = (of.max(), self.end.saturating_sub(now));
         let before = QuotaUse {
             limit,
             used: self.used,
