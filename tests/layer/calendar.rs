@@ -227,6 +227,19 @@ async fn waiting_and_owing() {
     }
 }
 
+/// An estimate above the month's max reserves that.
+#[tokio::test]
+async fn an_estimate_above_the_max_of_a_month() {
+    for store in &Stores::start().await.all {
+        let rule = chat(3).with_settling(true).with_reserve_max();
+        let limits = limits_of(&rule, store);
+        let admitted = limits.check("chat", "alice").cost(500).await;
+        let admitted = admitted.expect("the max is reserved");
+        assert!(admitted.decision.expect("it was decided").is_reduced());
+        assert!(limits.check("chat", "alice").cost(1).await.is_err());
+    }
+}
+
 #[tokio::test]
 async fn usage_and_the_page_tell_the_period() {
     let limits = Limits::new([chat(9).with_key(Header::new("x-user"))]);
