@@ -155,12 +155,12 @@ def question(algorithm, keys, subjects, quotas, tries_usual):
     one before. See lua/formats.md."""
     seven = lambda number: number.to_bytes(7, 'big')
     expiry, slice_of_time = 12_098 << (quotas - 1), 1 << 20
-    rule = bytes([quotas, quotas, 0]) + b''.join(map(seven, [expiry, slice_of_time]))
+    rule = bytes([quotas]) + b''.join(map(seven, [expiry, slice_of_time]))
     max_units, window, *others = QUOTAS[algorithm]
     for at in range(quotas):
         rule += b''.join(map(seven, [max_units, window << at, *others]))
     row = seven(1) + struct.pack('>H', 1) + seven(2**53)
-    rules, kind, rows = max(subjects, 1), (b'\0', b'\2', b'\3')[min(subjects, 2)], [1] * keys
+    rules, kind, rows = max(subjects, 1), b'\2' if subjects else b'\0', [1] * keys
     if not tries_usual:
         kind = b'\2'
     if subjects > 1:
