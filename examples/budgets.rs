@@ -1,7 +1,7 @@
 //! A budget of money by the month: 10 dollars a customer, in Berlin, told at 80 %.
 //!
-//! A unit is a micro-dollar. A request reserves an estimate, and settles the price when it is known:
-//! what is used above the estimate is owed. A customer of the table has a budget of its own.
+//! A unit is a micro-dollar. A request reserves an estimate, and settles the price when it is
+//! known: what is used above the estimate is owed. A customer of the table has a budget of its own.
 //!
 //! `cargo run --features calendar --example budgets` uses the Redis at `REDIS_URL`, or starts one.
 

@@ -1,6 +1,6 @@
 -- Counts a failure of a take that was admitted, and holds the key after so many: its takes are
--- denied until then. Or notes a success, which ends failures and steps, but no hold. It may be asked
--- again: a failure counts once.
+-- denied until then. Or notes a success, which ends failures and steps, but no hold. It may be
+-- asked again: a failure counts once.
 --
 -- KEYS[1]  what is known: a string of numbers, `until ends since step`, and ` stamp:id` of each
 --          failure that counts. The key is held until `until`; from `ends` on nothing of this is

@@ -13,8 +13,9 @@
 -- Takes that were charged at `now` or before are not given back any more. A count that is new does
 -- not know that, and a log finds the units of a take by their millisecond. So a mark takes the
 -- place of the count, for EXPIRY: the algorithm's script reads in it since when takes are given
--- back (see include/counters.lua and include/sliding_log.lua), and the next charge goes on with that. The mark is a
--- byte that no count begins with, and an instant, a big-endian integer of 7 bytes.
+-- back (see include/counters.lua and include/sliding_log.lua), and the next charge goes on with
+-- that. The mark is a byte that no count begins with, and an instant, a big-endian integer of 7
+-- bytes.
 --
 -- The stamp of a receipt says whether it is from before. If the clock steps back, an earlier
 -- receipt that is stamped after `now` is taken for a later one, and takes that are charged until

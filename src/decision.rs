@@ -99,8 +99,8 @@ pub enum Verdict {
         /// How long until the hold ends.
         retry_after: Duration,
     },
-    /// The key is [locked out](crate::rule::Lockout) after failures, for longer than its quotas deny
-    /// the take.
+    /// The key is [locked out](crate::rule::Lockout) after failures, for longer than its quotas
+    /// deny the take.
     LockedOut {
         /// How long until that ends.
         retry_after: Duration,
@@ -408,8 +408,8 @@ impl Decision {
         self
     }
 
-    /// The receipt, if the take was allowed. That of a take at a cost of 0 has 0 units, and the store
-    /// can [charge more](crate::Store::owe) by it. A [peek](crate::Store::peek) has none.
+    /// The receipt, if the take was allowed. That of a take at a cost of 0 has 0 units, and the
+    /// store can [charge more](crate::Store::owe) by it. A [peek](crate::Store::peek) has none.
     #[must_use]
     pub fn receipt(&self) -> Option<Receipt> {
         self.has_receipt.then(|| self.receipt_or_none())

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::key::{Key, hash};
 
-/// Names a count, in every store: pieces of its text, and a hash of them. Stores, caches and flights
-/// find the count by the hash.
+/// Names a count, in every store: pieces of its text, and a hash of them. Stores, caches and
+/// flights find the count by the hash.
 #[derive(Debug, Clone)]
 pub(crate) struct Name {
     /// With the prefix of its own, if it has one.
@@ -15,8 +15,8 @@ pub(crate) struct Name {
     key: Arc<str>,
     hash: u64,
     has_prefix: bool,
-    /// What it ends with, if it is that of permits, or of a calendar quota, beside the count of this
-    /// id and key.
+    /// What it ends with, if it is that of permits, or of a calendar quota, beside the count of
+    /// this id and key.
     ending: &'static str,
 }
 

@@ -59,9 +59,9 @@ pub enum WarningKind {
     /// A request came through fewer proxies than
     /// [`ClientIp::behind_hops`](crate::ClientIp::behind_hops) says.
     FewerHops,
-    /// Where [`ClientIp::behind_hops`](crate::ClientIp::behind_hops) finds the client, a request has
-    /// an address of a private network, and before it one of the Internet: there is one proxy more
-    /// than that number, and all clients share its limit.
+    /// Where [`ClientIp::behind_hops`](crate::ClientIp::behind_hops) finds the client, a request
+    /// has an address of a private network, and before it one of the Internet: there is one proxy
+    /// more than that number, and all clients share its limit.
     MoreHops,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
@@ -84,8 +84,8 @@ pub enum WarningKind {
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,
-    /// A request had a [plan from code](crate::rule::Plan::of) that does not fit its rule. The first
-    /// one is named by what is wrong with it.
+    /// A request had a [plan from code](crate::rule::Plan::of) that does not fit its rule. The
+    /// first one is named by what is wrong with it.
     UnfitPlan,
     /// The extensions of a request have a [plan from code](crate::rule::Plan::of), which no
     /// [`plan_value`](crate::Limits::plan_value) binds to a path: it is unused.
@@ -103,7 +103,8 @@ pub enum WarningKind {
     ChargedTwice,
     /// The keys in Redis begin with the default prefix, as those of other services may.
     DefaultPrefix,
-    /// Redis evicts keys when its memory is full. Each connection looks when it begins, and logs it.
+    /// Redis evicts keys when its memory is full. Each connection looks when it begins, and logs
+    /// it.
     RedisEvicts,
     /// A memory store has had 80 % of the keys that it may have.
     MemoryNearlyFull,

@@ -18,8 +18,8 @@ for place = 1, #KEYS do
     process, serial, _, _, at = unpack('>I7I7I7I7', ARGV[1], at)
     local member = pack('>I7I7', process, serial)
     local released = pcall('ZREM', key, member)
-    -- This error is not about the key: the server is no master, and the connection looks for it. The
-    -- whole call fails with it.
+    -- This error is not about the key: the server is no master, and the connection looks for it.
+    -- The whole call fails with it.
     if type(released) == 'table' and string.find(released.err, 'READONLY', 1, true) then
       call('ZREM', key, member)
     end

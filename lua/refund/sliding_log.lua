@@ -42,8 +42,8 @@ local function entry_of_receipt(state)
   return entry_of(entry)
 end
 
--- Removes an older entry that holds nothing any more. Its units are those of the next entry now: they
--- may be taken for later ones, which count.
+-- Removes an older entry that holds nothing any more. Its units are those of the next entry now:
+-- they may be taken for later ones, which count.
 local function remove_older(state, from, next_stamp, next_total)
   found_stamp = nil
   if next_entry == state.newest then

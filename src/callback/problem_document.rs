@@ -231,8 +231,8 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// in the metadata of the status. The details of a denial, `google.rpc.RetryInfo` and
 /// `QuotaFailure`, say the same.
 ///
-/// Caches keep no answer over HTTP: all have `Cache-Control: no-store`. `Retry-After` of a 503 is the
-/// [pause](crate::Resilient::probe_every) before the store is asked again, at least 1 s.
+/// Caches keep no answer over HTTP: all have `Cache-Control: no-store`. `Retry-After` of a 503 is
+/// the [pause](crate::Resilient::probe_every) before the store is asked again, at least 1 s.
 ///
 /// What is missing or went wrong is shown only in builds with debug assertions: in the `detail` of
 /// the document, or behind a colon in the message of the status.

@@ -247,8 +247,8 @@ impl Charge {
     /// [`StoreError`] if the store gives no answer, or [cannot](crate::store::Capabilities::owes)
     /// charge more than was reserved. Whether something was charged or given back is then unknown,
     /// and there is no use in asking again; except after one of the kind
-    /// [`Overloaded`](crate::store::StoreErrorKind::Overloaded) under a rule of one count: the store
-    /// was not asked, and the charge can be settled again.
+    /// [`Overloaded`](crate::store::StoreErrorKind::Overloaded) under a rule of one count: the
+    /// store was not asked, and the charge can be settled again.
     pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
         let owes = true;
         self.give_back(GiveBack::Unused { used, owes }).await

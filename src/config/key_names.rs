@@ -33,8 +33,8 @@ const FIELD_HOST: &str = "found \"header:host\", expected \"host\": HTTP/2 has n
 /// are.
 pub(super) type NamedKey = (String, Arc<dyn KeyExtractor>);
 
-/// The key of a text, or of a list of texts: the keys of a list are joined in its order, with a comma
-/// between their texts.
+/// The key of a text, or of a list of texts: the keys of a list are joined in its order, with a
+/// comma between their texts.
 pub(super) fn named_key(
     value: &Value<'_>,
     client_ip: Option<&ClientIp>,
@@ -137,7 +137,8 @@ pub(super) fn is_client_ip(name: &str) -> bool {
 const NO_PREFIX: &str = "expected \"client-ip/24\" (IPv4), \"client-ip/48\" (IPv6), or \
      \"client-ip/24/48\"";
 
-/// The extractor with the prefixes behind its name: one up to 32 is for IPv4, a longer one for IPv6.
+/// The extractor with the prefixes behind its name: one up to 32 is for IPv4, a longer one for
+/// IPv6.
 fn with_prefixes(client_ip: &ClientIp, name: &str) -> Option<ClientIp> {
     let prefixes = name.split('/').skip(1).map(|bits| bits.parse().ok());
     let prefixes: Vec<u8> = prefixes.collect::<Option<_>>()?;

@@ -31,7 +31,8 @@ const NO_LEASES: &str = "units are not leased any more, expected k keys of max /
      busy a key: see capacity.md";
 /// The keys of a rule's table that are about permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
-/// The keys that are about what is charged in quotas, and those that are about the cost of a request.
+/// The keys that are about what is charged in quotas, and those that are about the cost of a
+/// request.
 const CHARGE_KEYS: &str = "cost refund-on settles cost-above-max owe-at-most algorithm sub-windows";
 const COST_KEYS: &str = "cost settles cost-above-max owe-at-most";
 /// The message for one of the charge keys in a table without quotas.

@@ -20,8 +20,8 @@ use crate::error::KeyError;
 /// the extensions, and count by an [`Extension`](super::Extension).
 ///
 /// The value is stored as a hash. A request without the cookie, or with an empty one, has an
-/// [absent](super::KeyErrorKind::Absent) key; a cookie that is no UTF-8, or that is named twice with
-/// different values, is [malformed](super::KeyErrorKind::Malformed).
+/// [absent](super::KeyErrorKind::Absent) key; a cookie that is no UTF-8, or that is named twice
+/// with different values, is [malformed](super::KeyErrorKind::Malformed).
 ///
 /// ```
 /// use http::Request;

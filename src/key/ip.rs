@@ -199,13 +199,13 @@ impl KeyExtractor for PeerIp {
 ///
 /// # One client
 ///
-/// An IPv4 address is one client unless [`ClientIp::ipv4_prefix`] says otherwise. IPv6 addresses count by their /64 network unless
-/// [`ClientIp::ipv6_prefix`] says otherwise. An IPv6 address that holds the IPv4 address of a
-/// client counts as that IPv4 address, whatever the prefix: IPv4-mapped (`::ffff:203.0.113.9`),
-/// behind a NAT64 with the well-known prefix (`64:ff9b::203.0.113.9`,
-/// [RFC 6052](https://www.rfc-editor.org/rfc/rfc6052)), and all of a 6to4 site
-/// (`2002:cb00:7109::/48`, [RFC 3056](https://www.rfc-editor.org/rfc/rfc3056)). The clients of a
-/// NAT64 with another prefix are one /64 network: have it tell their addresses in a field.
+/// An IPv4 address is one client unless [`ClientIp::ipv4_prefix`] says otherwise. IPv6 addresses
+/// count by their /64 network unless [`ClientIp::ipv6_prefix`] says otherwise. An IPv6 address that
+/// holds the IPv4 address of a client counts as that IPv4 address, whatever the prefix: IPv4-mapped
+/// (`::ffff:203.0.113.9`), behind a NAT64 with the well-known prefix (`64:ff9b::203.0.113.9`, [RFC
+/// 6052](https://www.rfc-editor.org/rfc/rfc6052)), and all of a 6to4 site (`2002:cb00:7109::/48`,
+/// [RFC 3056](https://www.rfc-editor.org/rfc/rfc3056)). The clients of a NAT64 with another prefix
+/// are one /64 network: have it tell their addresses in a field.
 ///
 /// # Trust
 ///

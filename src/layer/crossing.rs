@@ -193,8 +193,8 @@ impl Crossings {
         }
     }
 
-    /// Notes a crossing, and counts it until what this returns is dropped. `None` if it is known, or
-    /// too many are under way.
+    /// Notes a crossing, and counts it until what this returns is dropped. `None` if it is known,
+    /// or too many are under way.
     fn note(&self, mark: Mark, rule: &Rule, lasts: Duration) -> Option<InFlight> {
         let (mut noted, now) = (lock(&self.noted), Instant::now());
         let is_kept = |until: &Instant| *until > now;

@@ -349,8 +349,8 @@ impl Gate {
         rule
     }
 
-    /// The rule under this plan. A plan that the rule lacks, or that does not fit it, is counted and
-    /// logged once, and the rule's own quotas decide.
+    /// The rule under this plan. A plan that the rule lacks, or that does not fit it, is counted
+    /// and logged once, and the rule's own quotas decide.
     pub(super) fn under(&self, rule: Arc<Rule>, plan: Option<&Plan>) -> Arc<Rule> {
         let Some(plan) = plan else {
             return rule;

@@ -49,8 +49,8 @@ pub enum Headers {
     /// than `max` units per window. `t` is rounded up, and never 0. It is the longer of two times:
     /// the one in which `r` units come at the quota's rate, for an untouched quota the window, and
     /// the one until all units are back, under [`Algorithm::Gcra`](crate::Algorithm::Gcra) until
-    /// one more is. Of a [calendar](crate::rule::Policy::calendar) quota it is the end of its period,
-    /// and the window of its policy is the length of that.
+    /// one more is. Of a [calendar](crate::rule::Policy::calendar) quota it is the end of its
+    /// period, and the window of its policy is the length of that.
     ///
     /// On a denial `t` is never later than `Retry-After`: for a quota that denied, it ends with it
     /// at the latest, and for another quota it is left out if it would be later. Layers within one

@@ -42,8 +42,8 @@ pub struct RuleUsage {
 }
 
 impl RuleUsage {
-    /// The quotas that clients are told of, with what is left of each: neither hidden ones nor those
-    /// of subjects that the request does not have.
+    /// The quotas that clients are told of, with what is left of each: neither hidden ones nor
+    /// those of subjects that the request does not have.
     pub fn policies(&self) -> impl Iterator<Item = (&Policy, &QuotaState)> {
         shown(&self.rule, &self.decision)
     }

@@ -63,8 +63,8 @@
 //       the action                response_future.rs   the inner service, a callback, a response
 //       Admission::finish         action.rs            the response: gives back by it, and fields
 //
-// The way of what its take asks, an `Ask` of counts without the rule, in src/store/, where the store
-// is `Resilient` around a `RedisStore`:
+// The way of what its take asks, an `Ask` of counts without the rule, in src/store/, where the
+// store is `Resilient` around a `RedisStore`:
 //
 //     Guarded::take               guarded.rs           cached denial, breaker, bound, time-out
 //       LocalFallback::answer     fallback.rs          decides where the store gives no answer
@@ -91,8 +91,8 @@
 //     peek.rs                   what a key has left, for code
 //     ../fleet/operator_keys.rs keys that an operator lets through, blocks or raises
 //
-// The inner service is called only after the outcome is known, and only the instance that was polled
-// ready.
+// The inner service is called only after the outcome is known, and only the instance that was
+// polled ready.
 mod action;
 mod admitted;
 mod call;

@@ -96,8 +96,8 @@ impl Refused {
         self.decision()?.retry_after()
     }
 
-    /// What a degrade callback gets, if it was denied. The [head](Denied::head) of its request is an
-    /// empty one.
+    /// What a degrade callback gets, if it was denied. The [head](Denied::head) of its request is
+    /// an empty one.
     ///
     /// # Errors
     ///

@@ -19,8 +19,8 @@ use crate::waiting::{Asked, Lacking, Left, QueueId, Refill, Wait, Waiter};
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 impl Gate {
-    /// Notes when a question is asked, and the rule of its path. Returns `None` where no request may
-    /// wait, since reading the clock costs time.
+    /// Notes when a question is asked, and the rule of its path. Returns `None` where no request
+    /// may wait, since reading the clock costs time.
     pub(super) fn asked(&self) -> Option<Asked> {
         let note = || Asked {
             at: Instant::now(),

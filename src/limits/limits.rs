@@ -206,11 +206,11 @@ impl Limits {
     ///
     /// It is told of after an answer, a denial as well, by which at least that share is used, and
     /// outside of the request. Of the processes that share a Redis one tells, and if it ends in
-    /// between, none does. In memory, and in a store of your own, each process tells. Another max, as
-    /// of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told at a
-    /// time; the log says of those beyond, and of those that Redis does not answer for minutes, that
-    /// they are lost. A fallback, a peek and a key that is let through tell nothing; of a rule in
-    /// shadow the crossing says so.
+    /// between, none does. In memory, and in a store of your own, each process tells. Another max,
+    /// as of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told
+    /// at a time; the log says of those beyond, and of those that Redis does not answer for
+    /// minutes, that they are lost. A fallback, a peek and a key that is let through tell nothing;
+    /// of a rule in shadow the crossing says so.
     ///
     /// ```
     /// use tidegate::rule::{Period, Policy};

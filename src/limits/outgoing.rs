@@ -85,7 +85,8 @@ impl Limits {
     }
 
     /// Paces the calls of all processes to a partner by an [outgoing](Rule::with_outgoing) rule,
-    /// and obeys what the partner answers. These [hold](Self::hold) the key for as long as they say:
+    /// and obeys what the partner answers. These [hold](Self::hold) the key for as long as they
+    /// say:
     ///
     /// - a 429, a 503, and statuses that the rule [holds on](Rule::with_hold_on); for a second where
     ///   no field is understood, which is a [warning](WarningKind::RefusalNotUnderstood);
@@ -95,9 +96,9 @@ impl Limits {
     /// - every other answer with `RateLimit` fields, of any draft, or `X-RateLimit-Remaining: 0`.
     ///
     /// The first field that is understood decides: `Retry-After`, `Retry-After-Ms`, `RateLimit`,
-    /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others with such names. They
-    /// have seconds, dates, instants or durations such as `6m0s`. Dates and instants count from the
-    /// answer's own `Date`, and hold for a second where it has none.
+    /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others with such names.
+    /// They have seconds, dates, instants or durations such as `6m0s`. Dates and instants count
+    /// from the answer's own `Date`, and hold for a second where it has none.
     ///
     /// It is a tower layer for any client that is a service of HTTP requests, such as hyper-util's
     /// or tonic's `Channel`, and has [two calls](Outgoing::ready) for every other one. It never
@@ -183,8 +184,8 @@ impl Outgoing {
     }
 
     /// How long a call may wait for its turn: for room in the quotas, or for the end of a hold that
-    /// is near enough. Of one key 16,384 calls of a process may wait, and four times as many in all;
-    /// beyond that they are denied. Default: it does not wait.
+    /// is near enough. Of one key 16,384 calls of a process may wait, and four times as many in
+    /// all; beyond that they are denied. Default: it does not wait.
     pub fn wait(mut self, up_to: Duration) -> Self {
         self.wait = up_to;
         self

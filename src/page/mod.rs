@@ -22,8 +22,8 @@
 //! ```
 //!
 //! With a store on Redis, the page shows all processes of the service that have a page or that
-//! [joined the fleet](Limits::join_fleet), and a key that is let through, blocked or raised is so in
-//! all of them. Without Redis it is about this process.
+//! [joined the fleet](Limits::join_fleet), and a key that is let through, blocked or raised is so
+//! in all of them. Without Redis it is about this process.
 //!
 //! `docs/page.md` says what each view shows, and what an operator can do.
 //!
@@ -39,9 +39,9 @@
 //! `tick` is how many seconds ago the `process` that answers began to watch. `complete` is false
 //! until the other processes have been asked (ask again after a second), and where more than 200
 //! run. Requests at a time have `concurrent` true, `window_s` null, and `in_flight` in place of
-//! `reset_in_s`. Quotas of the calendar have `per`, such as `month`, and a `zone`.
-//! `on_hold_s` is how long the partner of an `outgoing` rule still wants no calls,
-//! `locked_out_s` how long the key is locked out after failures, the how manieth time `locked_out_times`.
+//! `reset_in_s`. Quotas of the calendar have `per`, such as `month`, and a `zone`. `on_hold_s` is
+//! how long the partner of an `outgoing` rule still wants no calls, `locked_out_s` how long the key
+//! is locked out after failures, the how manieth time `locked_out_times`.
 //!
 //! | | |
 //! |---|---|
@@ -162,8 +162,8 @@ impl Page {
     }
 
     /// Says who sent a request, as the application's authentication knows it: for the log, and with
-    /// [`show_keys`](Self::show_keys) for the lists of keys that are let through or blocked. At most
-    /// 100 characters are kept. Default: nobody. After a panic nothing is changed: a 500.
+    /// [`show_keys`](Self::show_keys) for the lists of keys that are let through or blocked. At
+    /// most 100 characters are kept. Default: nobody. After a panic nothing is changed: a 500.
     ///
     /// ```
     /// use tidegate::{Limits, Rules};

@@ -132,11 +132,11 @@ impl Rule {
     /// processes that share the store.
     ///
     /// What a failure is, says [`Lockout::on`] by the response, or code by
-    /// [`Charges::failed`](crate::store::Charges::failed). Each counts once, by the store's clock, at
-    /// the instant at which its request was admitted. Failures of requests that were admitted before
-    /// the last hold, or before the last [success](Lockout::reset_on) whose request found failures,
-    /// count nothing: fifty guesses side by side are one episode. How many guesses run side by side is bound by the quotas, of
-    /// which each has to let so many requests pass.
+    /// [`Charges::failed`](crate::store::Charges::failed). Each counts once, by the store's clock,
+    /// at the instant at which its request was admitted. Failures of requests that were admitted
+    /// before the last hold, or before the last [success](Lockout::reset_on) whose request found
+    /// failures, count nothing: fifty guesses side by side are one episode. How many guesses run
+    /// side by side is bound by the quotas, of which each has to let so many requests pass.
     ///
     /// A request that is dropped before its response counts nothing, and stays charged; code that
     /// delays a refusal says `failed()` first. While the store gives no answer, a failure is asked
@@ -147,8 +147,8 @@ impl Rule {
     /// with it what it has not told yet. A rule with another algorithm, or other subjects, begins
     /// anew.
     ///
-    /// [`Limits::reset`](crate::Limits::reset) ends failures, hold and steps. An operator who lets a
-    /// key through admits it while its hold runs on. A [shadow rule](Self::into_shadow) counts,
+    /// [`Limits::reset`](crate::Limits::reset) ends failures, hold and steps. An operator who lets
+    /// a key through admits it while its hold runs on. A [shadow rule](Self::into_shadow) counts,
     /// and denies nobody. Without this setting, holds are ignored at once.
     ///
     /// # Errors

@@ -24,12 +24,12 @@ impl Rule {
     /// A request is charged first, as ever, and given back when the head of its response is there:
     /// while five logins of five allowed ones are in progress, a sixth is denied, also if all five
     /// are good. A request stays charged if it is dropped before that, if the inner service ends
-    /// with an error that is not among them, and if an inner layer of this crate answered in the place of the handler,
-    /// with a failure, or with a denial of another `Limits`. The [`Refused`](crate::layer::Refused)
-    /// of a check that the handler returns is a denial like that of an inner layer: such a 429 is
-    /// no outcome for `"429"`, and the 429 that a handler makes by itself is one. The fields of a
-    /// response say what was left before its own charge is given back. A shadow rule is given back
-    /// alike.
+    /// with an error that is not among them, and if an inner layer of this crate answered in the
+    /// place of the handler, with a failure, or with a denial of another `Limits`. The
+    /// [`Refused`](crate::layer::Refused) of a check that the handler returns is a denial like that
+    /// of an inner layer: such a 429 is no outcome for `"429"`, and the 429 that a handler makes by
+    /// itself is one. The fields of a response say what was left before its own charge is given
+    /// back. A shadow rule is given back alike.
     ///
     /// While requests of a key are in progress in this process whose charges would make room, the
     /// fields of a denial say 1 second in place of the window; [`Decision::retry_after`] is the

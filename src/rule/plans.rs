@@ -15,8 +15,8 @@ use super::subject::Subject;
 use crate::quota::Quota;
 use crate::sync::lock;
 
-/// What a request is limited by: a plan of its rule, by its [name](Self::new), or quotas of its own,
-/// as a [value](Self::of). It is cheap to clone.
+/// What a request is limited by: a plan of its rule, by its [name](Self::new), or quotas of its
+/// own, as a [value](Self::of). It is cheap to clone.
 ///
 /// [`plan`](crate::RateLimitLayer::plan) of a layer or of [`Limits`](crate::Limits) chooses a name
 /// by the head of the request; without it the request has the name that authentication has put
@@ -411,7 +411,8 @@ impl<K: Clone + Eq + Hash, const MAX: usize> KeptRules<K, MAX> {
         Ok(made)
     }
 
-    /// Forgets the half that was not used for longest, so that a search through all of them is rare.
+    /// Forgets the half that was not used for longest, so that a search through all of them is
+    /// rare.
     fn forget_half(&mut self) {
         let mut uses: Vec<_> = self.rules.values().map(|(_, last_use)| *last_use).collect();
         let middle = uses.len() / 2;

@@ -90,8 +90,8 @@ impl Policy {
     /// moves: a budget. It begins at the period's first instant, and all of it is back at its end,
     /// by the clock of the store. More than [`Quota::MAX_UNITS`] are so many.
     ///
-    /// Another max goes on with what is used; another period is another count. After a change of the
-    /// time zone the running period keeps its end, and one shorter period may follow.
+    /// Another max goes on with what is used; another period is another count. After a change of
+    /// the time zone the running period keeps its end, and one shorter period may follow.
     ///
     /// ```
     /// use tidegate::{Quota, Rule};

@@ -55,8 +55,8 @@ impl RuleSettings {
         self.policies.iter().chain(of_plans)
     }
 
-    /// The place of the subject with this name, without one that of the first; `None` under a rule of
-    /// one.
+    /// The place of the subject with this name, without one that of the first; `None` under a rule
+    /// of one.
     pub(super) fn place_of(&self, name: Option<&str>) -> Option<usize> {
         let mut subjects = self.subjects.iter();
         subjects.position(|it| name.is_none_or(|name| it.name() == name))

@@ -128,8 +128,8 @@ impl CountAsk {
         self.spec.windows().map(|windows| windows.config)
     }
 
-    /// The period in which its units are counted; `None` if they are counted in windows, or it is of
-    /// permits.
+    /// The period in which its units are counted; `None` if they are counted in windows, or it is
+    /// of permits.
     #[must_use]
     pub fn period(&self) -> Option<&Period> {
         self.spec.calendar().map(|calendar| &calendar.period)
@@ -217,11 +217,10 @@ impl Ask {
     }
 
     /// The same at another cost, in units. At a cost of 0 a request still is a request: it fits
-    /// unless more than a quota's max is used, quotas with a
-    /// [cost of their own](crate::rule::Policy::with_cost) and
-    /// [permits](crate::Rule::with_max_concurrent) charge it in full, and it can be settled. A quota
-    /// of which the max is 0 lets no request pass. What [only looks](Self::looking) stays without a
-    /// cost.
+    /// unless more than a quota's max is used, quotas with a [cost of their
+    /// own](crate::rule::Policy::with_cost) and [permits](crate::Rule::with_max_concurrent) charge
+    /// it in full, and it can be settled. A quota of which the max is 0 lets no request pass. What
+    /// [only looks](Self::looking) stays without a cost.
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
         self.set_cost(cost);
@@ -264,8 +263,8 @@ impl Ask {
         self.only_looks
     }
 
-    /// What is decided together, each count at its cost: all of them are charged, or none. A rule of
-    /// one subject has one count.
+    /// What is decided together, each count at its cost: all of them are charged, or none. A rule
+    /// of one subject has one count.
     ///
     /// A store that can do that says so by
     /// [`Capabilities::joint`](crate::store::Capabilities::joint), and answers with what
@@ -410,12 +409,12 @@ impl Ask {
     }
 
     /// The name under which a store keeps its count, if there is one: the prefix, the rule's
-    /// [id](crate::Rule::id), and the key's parts, joined by `:`. `default_prefix` is for rules that
-    /// have no [prefix](crate::Rule::prefix) of their own.
+    /// [id](crate::Rule::id), and the key's parts, joined by `:`. `default_prefix` is for rules
+    /// that have no [prefix](crate::Rule::prefix) of their own.
     ///
-    /// Neither ids nor parts of keys hold a bare `:`, so two different counts never share a name. Of
-    /// several counts this is the name of the first one: each has a [name](CountAsk::name). Of none
-    /// it is empty.
+    /// Neither ids nor parts of keys hold a bare `:`, so two different counts never share a name.
+    /// Of several counts this is the name of the first one: each has a [name](CountAsk::name). Of
+    /// none it is empty.
     ///
     /// ```
     /// use tidegate::{Algorithm, Key, Quota, Rule, Take};
@@ -545,9 +544,9 @@ impl Ask {
         self
     }
 
-    /// The decision about this take: `decisions` has one about each of its
-    /// [counts](Self::counts), all charged, or none. It is allowed if each of them is, and says when
-    /// the last of those that deny has room again.
+    /// The decision about this take: `decisions` has one about each of its [counts](Self::counts),
+    /// all charged, or none. It is allowed if each of them is, and says when the last of those that
+    /// deny has room again.
     ///
     /// # Panics
     ///

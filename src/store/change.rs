@@ -41,10 +41,10 @@ pub enum Change {
     /// fifth place on.
     GiveBack(Receipt),
     /// Charges up to the cost of each count without a cost of its own, also above max, but no more
-    /// than it [may owe](crate::Rule::with_owe_at_most). The number is that of the units; of several
-    /// counts, the fewest. It is never denied, and does not depend on what has become of the
-    /// receipt, which says only which store gave it: a fallback, or the store inside. Later takes
-    /// are denied until what is above max has ceased to count. A store that can says
+    /// than it [may owe](crate::Rule::with_owe_at_most). The number is that of the units; of
+    /// several counts, the fewest. It is never denied, and does not depend on what has become of
+    /// the receipt, which says only which store gave it: a fallback, or the store inside. Later
+    /// takes are denied until what is above max has ceased to count. A store that can says
     /// [`Capabilities::owes`](crate::store::Capabilities::owes).
     Owe(Receipt),
     /// Keeps the permit of this holder, a part of a receipt, for another
@@ -59,10 +59,10 @@ pub enum Change {
     /// [`Capabilities::holds`](crate::store::Capabilities::holds).
     Hold(Duration),
     /// Counts the failure of the take with this receipt, under a rule with a
-    /// [lock-out](crate::rule::Lockout): after so many, its key is held. The number is 0, or if this
-    /// failure has begun a hold, how many times in a row the key was held. A failure counts once, by
-    /// its id from 1 to 2^52, and only if its take was admitted after the last hold and the last
-    /// success. A store that does not know it answers takes as if nothing had failed.
+    /// [lock-out](crate::rule::Lockout): after so many, its key is held. The number is 0, or if
+    /// this failure has begun a hold, how many times in a row the key was held. A failure counts
+    /// once, by its id from 1 to 2^52, and only if its take was admitted after the last hold and
+    /// the last success. A store that does not know it answers takes as if nothing had failed.
     Failed {
         /// Which take has failed.
         receipt: Receipt,
@@ -72,13 +72,14 @@ pub enum Change {
     /// Notes that the take with this receipt has succeeded: failures that were admitted before it
     /// count no more, and the next hold is a first one. A hold stays. The number is 0.
     Succeeded(Receipt),
-    /// Says how many times in a row the key was held, if it is held after failures; or 0. It changes
-    /// nothing.
+    /// Says how many times in a row the key was held, if it is held after failures; or 0. It
+    /// changes nothing.
     AskLockout,
     /// Forgets what counts: the next take finds nothing charged. The number is 0 if there was no
-    /// count; one that has ceased to count, and was not dropped yet, may be found. For operators and
-    /// tests; [`peek`](crate::Store::peek) shows what there is. Other rules of the same path and
-    /// algorithm, whose counts these are as well, begin anew, too; counts of other algorithms stay.
+    /// count; one that has ceased to count, and was not dropped yet, may be found. For operators
+    /// and tests; [`peek`](crate::Store::peek) shows what there is. Other rules of the same path
+    /// and algorithm, whose counts these are as well, begin anew, too; counts of other algorithms
+    /// stay.
     ///
     /// [Permits](crate::Rule::with_max_concurrent) stay: their requests run.
     ///

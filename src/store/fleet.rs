@@ -45,8 +45,8 @@ pub trait Fleet: Debug + Send + Sync + 'static {
     /// [`StoreError`](crate::StoreError) if there is no answer.
     fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool>;
 
-    /// Whether the process `by` is the first of its service that claims this name, which is then its
-    /// own for so long; it hears the same if it asks again. Default: each is the first.
+    /// Whether the process `by` is the first of its service that claims this name, which is then
+    /// its own for so long; it hears the same if it asks again. Default: each is the first.
     ///
     /// # Errors
     ///

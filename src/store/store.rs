@@ -35,11 +35,11 @@ use crate::error::{StoreError, StoreErrorKind};
 ///
 /// # Stores of your own
 ///
-/// Anybody may implement it, over a database or around another store;
-/// `test_util::conformance` checks the contract. Until the next minor version it gains only methods
-/// with a default, by which the store cannot do what is new: what compiled goes on compiling, and no
-/// store admits more. A store around another one has that default, too, until it passes the new
-/// method on, so `CHANGELOG.md` names each.
+/// Anybody may implement it, over a database or around another store; `test_util::conformance`
+/// checks the contract. Until the next minor version it gains only methods with a default, by which
+/// the store cannot do what is new: what compiled goes on compiling, and no store admits more. A
+/// store around another one has that default, too, until it passes the new method on, so
+/// `CHANGELOG.md` names each.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What the examples of plans, of several subjects, of charging by outcome and of the end of a process
-//! print.
+//! What the examples of plans, of several subjects, of charging by outcome and of the end of a
+//! process print.
 
 use std::io::{BufRead, BufReader};
 

@@ -1,5 +1,5 @@
-//! Keys that are locked out after failures: what is a failure, what a denial says, and what else may
-//! be switched on beside it.
+//! Keys that are locked out after failures: what is a failure, what a denial says, and what else
+//! may be switched on beside it.
 
 use axum::routing::{get as on_get, post as on_post};
 use tidegate::rule::{Lockout, Subject};

@@ -330,8 +330,8 @@ async fn the_servers_clock_decides() {
     assert!(off < 5 * SECOND, "{off:?}");
 }
 
-/// Whatever else stands there is an error of its key, or a fresh start, and is not overwritten where
-/// it is of another type.
+/// Whatever else stands there is an error of its key, or a fresh start, and is not overwritten
+/// where it is of another type.
 #[tokio::test]
 async fn bad_states_heal() {
     let (server, store) = started().await;

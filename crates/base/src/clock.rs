@@ -47,8 +47,8 @@ impl Clock {
         }
     }
 
-    /// The host's time in microseconds since 1970. Tokio's clock goes on from what that was when this
-    /// clock was made; one that tests set by hand shows it itself.
+    /// The host's time in microseconds since 1970. Tokio's clock goes on from what that was when
+    /// this clock was made; one that tests set by hand shows it itself.
     pub fn wall(&self) -> u64 {
         let time = match self {
             Self::Counter { .. } => SystemTime::now(),

@@ -67,8 +67,8 @@ impl RefundCall {
     }
 
     /// The script call: two keys and the receipts of each count, or one and the holders of permits,
-    /// the command that announces them, a test's clock if there is one, and the call id. See `lua/include/refund_begin.lua`, and
-    /// `lua/permits/renew.lua`.
+    /// the command that announces them, a test's clock if there is one, and the call id. See
+    /// `lua/include/refund_begin.lua`, and `lua/permits/renew.lua`.
     pub(super) fn command(&self, clock: &ServerClock) -> Cmd {
         let has_two_keys = !self.kind.is_of_permits();
         let keys = (1 + usize::from(has_two_keys)) * self.counts.len();

@@ -53,8 +53,8 @@ const RECORD_SIZE: usize = 20;
 
 /// The questions about these keys.
 ///
-/// Calls about many keys are mostly about one rule. What they say of a spec is encoded once, and sent
-/// once for a run of keys.
+/// Calls about many keys are mostly about one rule. What they say of a spec is encoded once, and
+/// sent once for a run of keys.
 ///
 /// `now` is what the server's clock shows, or a little less.
 pub(super) fn write_questions(
@@ -169,8 +169,8 @@ impl<'a> Specs<'a> {
     }
 }
 
-/// What a question says of a count of the calendar: its period now, the end of the next one, and its
-/// max.
+/// What a question says of a count of the calendar: its period now, the end of the next one, and
+/// its max.
 fn write_calendar(of: &Calendar, bounds: PeriodBounds, into: &mut Vec<u8>) {
     into.push(CALENDAR);
     write(&[bounds.start, bounds.end, bounds.next_end, of.max()], into);

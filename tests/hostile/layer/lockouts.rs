@@ -54,7 +54,8 @@ impl Store for LosesAnswers {
     }
 }
 
-/// A failure counts once, however often it is told, and its line is written when the answer is there.
+/// A failure counts once, however often it is told, and its line is written when the answer is
+/// there.
 #[tokio::test(start_paused = true)]
 async fn lost_answers() {
     let log = kit::log::Log::start();

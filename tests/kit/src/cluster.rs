@@ -220,8 +220,8 @@ impl Cluster {
         });
     }
 
-    /// Moves slots with all of their keys at once, where the servers can: since Valkey 9.0 and Redis
-    /// 8.4. Elsewhere it moves one after the other. Tells whether it was at once.
+    /// Moves slots with all of their keys at once, where the servers can: since Valkey 9.0 and
+    /// Redis 8.4. Elsewhere it moves one after the other. Tells whether it was at once.
     pub fn migrate(&self, slots: &[usize], from: usize, to: usize) -> bool {
         let ranges: String = slots.iter().map(|slot| format!(" {slot} {slot}")).collect();
         let valkey = format!(

@@ -99,8 +99,8 @@ fn unusual_questions() -> History {
     history
 }
 
-/// Another max, and then a rule of another window at the very instant of the next take: that needs a
-/// later expiry.
+/// Another max, and then a rule of another window at the very instant of the next take: that needs
+/// a later expiry.
 fn rules_in_turn() -> History {
     let (hour, other) = (3_600_000_000, rule(1, 1_000, 1, 1));
     let row = RowNumbers {

@@ -31,8 +31,8 @@ end
 
 -- Whether the two parts have to agree about a damaged state. They need not where the entries of a
 -- sliding window are out of order, in which a binary search finds anything; nor where the oldest
--- entry of a log is said to be later than the newest one, for which one part says a longer wait; nor
--- where a counter gives takes back since 0: no script writes that, and the core takes the
+-- entry of a log is said to be later than the newest one, for which one part says a longer wait;
+-- nor where a counter gives takes back since 0: no script writes that, and the core takes the
 -- counter for a new one, which gives back takes of now on.
 local REFUNDABLE_SINCE = { [248] = 37, [249] = 44, [250] = 37 }
 local function is_compared(state)

@@ -505,8 +505,8 @@ impl Redis {
     /// background is released, for at most `bound`: locks whose guards were dropped, and what may
     /// have been granted to callers that left. Returns whether nothing waits any more.
     ///
-    /// Call it at the end of `main`, when the last guard is gone. What is not released by then stays
-    /// held until its lease or interval ends.
+    /// Call it at the end of `main`, when the last guard is gone. What is not released by then
+    /// stays held until its lease or interval ends.
     ///
     /// ```
     /// # async fn run(redis: &tidegate::Redis) -> Result<(), tidegate::lock::LockError> {

@@ -81,11 +81,11 @@
 //! ```
 //!
 //! There are few other tasks: one that makes the calls that no caller waits for, the watcher of a
-//! cluster, those of subscribers, short ones that send a redirected question after a pause or close a
-//! replaced link, and the client's own, one for each TCP connection.
-//! Dropping the last clone of a [`Connection`] drops its nodes, a node aborts its tasks, and a task
-//! that ends closes what it owned: the reconnector its link, the dispatcher its queue. Questions
-//! that waited or travelled then get the error that the runtime has ended.
+//! cluster, those of subscribers, short ones that send a redirected question after a pause or close
+//! a replaced link, and the client's own, one for each TCP connection. Dropping the last clone of a
+//! [`Connection`] drops its nodes, a node aborts its tasks, and a task that ends closes what it
+//! owned: the reconnector its link, the dispatcher its queue. Questions that waited or travelled
+//! then get the error that the runtime has ended.
 //!
 //! # What holds
 //!

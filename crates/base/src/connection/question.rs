@@ -33,8 +33,8 @@ pub struct Question {
     pub slot: Option<u16>,
     /// From this instant on it is sent even if all regular flights are in progress.
     ///
-    /// A quarter of the timeout after it was asked, or [`MAX_PATIENCE`]. Where a round trip is long,
-    /// the regular flights would otherwise make a question wait for two of them.
+    /// A quarter of the timeout after it was asked, or [`MAX_PATIENCE`]. Where a round trip is
+    /// long, the regular flights would otherwise make a question wait for two of them.
     pub(super) overdue_at: Instant,
     /// Until when its caller waits.
     pub deadline: Deadline,

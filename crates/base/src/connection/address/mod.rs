@@ -265,10 +265,10 @@ impl RedisAddress {
         self
     }
 
-    /// Where a server is reached that a cluster or sentinels name by this host and port, as behind a
-    /// NAT or port-forwards. Hosts of the address itself are reached as they are. TLS checks the
-    /// host that is returned. It is asked when a server is named first; after a panic that server is
-    /// tried as it was named. Default: servers are reached as they are named.
+    /// Where a server is reached that a cluster or sentinels name by this host and port, as behind
+    /// a NAT or port-forwards. Hosts of the address itself are reached as they are. TLS checks the
+    /// host that is returned. It is asked when a server is named first; after a panic that server
+    /// is tried as it was named. Default: servers are reached as they are named.
     ///
     /// ```
     /// use tidegate::redis::RedisAddress;
