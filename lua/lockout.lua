@@ -26,7 +26,7 @@ local clock = ARGV[6] and { 0, ARGV[6] } or redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local admitted, id, within = math.min(ARGV[1] + 0, now), ARGV[2], ARGV[4] + 0
 
--- Of another value, or one of another type, nothing is known.
+-- A value of another form, or of another type, tells nothing.
 local text = redis.pcall('GET', KEYS[1])
 local held, ends, since, step, known =
   string.match(type(text) == 'string' and text or '', '^(%d+) (%d+) (%d+) (%d+)(.*)$')

@@ -11,8 +11,8 @@ use crate::name::Names;
 pub(crate) struct RuleCounts {
     /// For the log.
     pub(crate) path: Arc<str>,
-    /// Whether the answers about them are made one: they are of several subjects, or some have a
-    /// cost of their own.
+    /// Whether the answers about them are made one: there are several, some have a cost of their own,
+    /// or the rule has several subjects.
     pub(crate) is_joint: bool,
     /// In the order of a take: those of permits behind all others.
     pub(crate) counts: Box<[RuleCount]>,

@@ -573,8 +573,8 @@ impl Decision {
         aged
     }
 
-    /// This decision about a take of this cost whose key is held for so long, which says this, if
-    /// that is longer.
+    /// The decision about a take of this cost whose key is held for so long: this one, or where the
+    /// hold is longer than its denial, this verdict.
     pub(crate) fn held_for(mut self, time: Duration, says: Verdict, cost: u64) -> Self {
         let is_longer = self
             .retry_after()

@@ -33,8 +33,7 @@ impl Names {
     /// What the names of permits end with.
     pub(crate) const PERMITS: &'static str = "~permits";
 
-    /// Those of the count with this id, or of one beside it, whose names end like this. No two such
-    /// endings are of one length.
+    /// Those of the count with this id, or of one beside it, whose names end like this.
     pub(crate) fn new(prefix: Option<&str>, id: &str, ending: &'static str) -> Self {
         Self {
             id: [prefix.unwrap_or_default(), id].concat().into(),
@@ -130,7 +129,7 @@ impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash
             && self.has_prefix == other.has_prefix
-            && self.ending.len() == other.ending.len()
+            && self.ending == other.ending
             && (Arc::ptr_eq(&self.id, &other.id) || self.id == other.id)
             && self.key == other.key
     }

@@ -26,7 +26,9 @@ local function calendar_functions()
     elseif raw and #raw == CALENDAR_STATE_SIZE and byte(raw) == CALENDAR_MARK then
       local _, ends, since, used = unpack(CALENDAR_STATE, raw)
       local is_damaged = ends - now > TEN_YEARS or used > MAX_HELD
-      if ends > now and not is_damaged then state.ends, state.since, state.used = ends, since, used end
+      if ends > now and not is_damaged then
+        state.ends, state.since, state.used = ends, since, used
+      end
     end
     return state
   end

@@ -5,9 +5,9 @@
 -- A rule has: its quotas in its array part, each with its limit; number: how many they are, or 0
 -- if it is of permits, or CALENDAR; expiry, slice: see formats.md; this_slice: the number of the
 -- slice of now; behind: where the question says more of it; other: the functions of its states, if
--- they are not the algorithm's. A state is what stands under a key. It has: rule, is_changed; perhaps error;
--- perhaps held: for how many microseconds more the key is held; and for each quota n own[n].used,
--- the units that count now. The core uses these functions of the algorithm:
+-- they are not the algorithm's. A state is what stands under a key. It has: rule, is_changed;
+-- perhaps error; perhaps held: for how many microseconds more the key is held; and for each quota n
+-- own[n].used, the units that count now. The core uses these functions of the algorithm:
 --   read_quota(from) -> quota, behind
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
 --   prepare(state)                    before the first charge of a call

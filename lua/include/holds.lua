@@ -1,6 +1,6 @@
--- What is known of holds, where keys may be held: behind the keys stand as many that say it, each
--- of them a hold (hold.lua) or what is known of failures (lockout.lua). Where there is nothing, the
--- call is as one of keys that are never held.
+-- Reads whether keys are held, where they may be. Behind the keys of such a call stand as many
+-- others: each is a hold (hold.lua), or tells of failures (lockout.lua), or is missing. Where all
+-- are missing, the call goes on as one about keys that are never held.
 --
 -- Uses   kind; values: of all keys, or false
 -- Gives  kind and KEYS as of such a call; holds: by place, what was found, or nil if nothing was

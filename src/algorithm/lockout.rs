@@ -1,4 +1,4 @@
-//! What is known of a key's failures, and for how long it is held: the same as `lua/lockout.lua`.
+//! Counts the failures of a key, and says for how long it is held: the same as `lua/lockout.lua`.
 
 use super::algorithm::TEN_YEARS;
 
@@ -24,13 +24,13 @@ pub(crate) enum Reported {
     Nothing,
 }
 
-/// What is known of a key. Times are in microseconds.
+/// The failures and the hold of a key. Times are in microseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LockoutState {
     until: u64,
     /// From then on nothing of this is true.
     ends: u64,
-    /// What was admitted before then counts nothing.
+    /// Failures of takes that were admitted before it do not count.
     since: u64,
     /// How many times in a row the key was held.
     step: u64,

@@ -17,4 +17,4 @@ pub(crate) use charges::in_call;
 pub use meter::{Meter, SettledBody};
 pub(crate) use permit::LatePermit;
 pub use permit::Permit;
-pub(crate) use refund_queue::{LateCharge, RefundQueue, Wish, spawn};
+pub(crate) use refund_queue::{Effect, LateCharge, RefundQueue, spawn};

@@ -90,8 +90,10 @@ impl RefundQueue {
         };
         match answer.poll_now() {
             Some(Ok(step)) => report.answered(step),
-            Some(error) => spawn(place.until(report.insist(StoreFuture::ready(error)))),
-            None => spawn(place.until(report.insist(answer))),
+            Some(error) => {
+                spawn(place.until(report.tell_until_answered(StoreFuture::ready(error))))
+            }
+            None => spawn(place.until(report.tell_until_answered(answer))),
         }
     }
 
@@ -160,13 +162,13 @@ pub(crate) struct LateCharge {
 enum LateState {
     /// The store has not answered. With what is to be done with what it charges, and a place, so
     /// that a flush waits for it.
-    Asked(Vec<(Wish, Option<UnawaitedCall>)>),
+    Asked(Vec<(Effect, Option<UnawaitedCall>)>),
     /// With a charge, or without one.
     Answered(Option<Charge>),
 }
 
 /// What is done with a charge when it is known.
-pub(crate) type Wish = fn(&Charge);
+pub(crate) type Effect = fn(&Charge);
 
 impl LateCharge {
     /// The charge of a take about which the store is asked now, which these refunds give back.
@@ -181,20 +183,20 @@ impl LateCharge {
     pub(crate) fn answered(&self, charge: Option<Charge>) {
         let answered = LateState::Answered(charge.clone());
         let before = std::mem::replace(&mut *lock(&self.state), answered);
-        if let (LateState::Asked(wishes), Some(charge)) = (before, charge) {
-            wishes.iter().for_each(|(wish, _)| wish(&charge));
+        if let (LateState::Asked(effects), Some(charge)) = (before, charge) {
+            effects.iter().for_each(|(effect, _)| effect(&charge));
         }
     }
 
     /// Does this: now, or when the store has answered.
-    pub(crate) fn wish(&self, wish: Wish) {
+    pub(crate) fn apply(&self, effect: Effect) {
         let mut state = lock(&self.state);
         match &mut *state {
-            LateState::Asked(wishes) => wishes.push((wish, self.refunds.place())),
+            LateState::Asked(effects) => effects.push((effect, self.refunds.place())),
             LateState::Answered(Some(charge)) => {
                 let charge = charge.clone();
                 drop(state);
-                wish(&charge);
+                effect(&charge);
             }
             LateState::Answered(None) => {}
         }

@@ -75,7 +75,7 @@ impl Charge {
     fn ended(&self, change: impl FnOnce(Receipt) -> Change) {
         let change = change(self.receipt());
         let is_needed = !matches!(change, Change::Succeeded(_)) || self.decision().has_failures;
-        match self.take().locked() {
+        match self.take().lockout_count() {
             Some(_) if replace(&mut lock(&self.inner.state).has_ended, true) || !is_needed => {}
             Some(count) if count.name_in_store().has_key() => {
                 let mut charge = self.clone();
@@ -84,7 +84,7 @@ impl Charge {
             }
             Some(_) if NO_KEY.failed() => {
                 let path = self.take().rule().path();
-                trace::event!(warn: path, "a failure has no key: it would lock everyone out");
+                trace::event!(warn: path, "failures of requests without a key lock nobody out: give the rule or its layer a key");
             }
             _ => {}
         }
@@ -129,7 +129,7 @@ impl Report {
 
     /// Waits for the answer, and tells the store again until it answers, or until that is too late
     /// to count.
-    pub(super) async fn insist(self, mut answer: StoreFuture<u64>) {
+    pub(super) async fn tell_until_answered(self, mut answer: StoreFuture<u64>) {
         let within = self.charge.take().lockout().map_or(0, |it| it.within);
         let began = Instant::now();
         loop {
@@ -159,8 +159,13 @@ impl Report {
 
     #[cold]
     pub(super) fn is_lost(&self) {
-        let path = self.charge.take().rule().path();
-        trace::event!(warn: path, "a failure is lost");
+        static LOST: AtomicU64 = AtomicU64::new(0);
+        let lost = LOST.fetch_add(1, Ordering::Relaxed) + 1;
+        // A line for each would flood the log.
+        if lost.is_power_of_two() {
+            let path = self.charge.take().rule().path();
+            trace::event!(warn: path, lost, "failures are lost");
+        }
     }
 
     /// Logs that a hold has begun.

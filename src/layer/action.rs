@@ -117,8 +117,8 @@ impl Admission {
         let is_charged = self.answer.is_some() || self.shadow.is_some();
         if is_charged && self.gate.reads_response(&self.rule) {
             let (head, body) = response.into_parts();
-            let wishes = self.gate.wishes(&self, &head).into_iter();
-            wishes.flatten().for_each(|wish| self.grant(wish));
+            let effects = self.gate.effects(&self, &head).into_iter();
+            effects.flatten().for_each(|effect| self.apply(effect));
             response = http::Response::from_parts(head, body);
         }
         self.show_in(response)

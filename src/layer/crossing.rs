@@ -1,4 +1,3 @@
-use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -62,6 +61,7 @@ pub(crate) struct Crossings {
     callback: Box<dyn Fn(Crossing) -> BoxFuture<'static, ()> + Send + Sync>,
     /// What was told here, or by another process, until its period ends.
     noted: Mutex<SweptMap<Mark, Instant>>,
+    since: Instant,
     under_way: InFlightCounter,
     lost: AtomicU64,
     /// Names this process to the others.
@@ -97,6 +97,7 @@ impl Crossings {
             shares: shares.map(thousandths).collect(),
             callback: Box::new(move |crossing| Box::pin(callback(crossing))),
             noted: Mutex::default(),
+            since: Instant::now(),
             under_way: InFlightCounter::default(),
             lost: AtomicU64::new(0),
             own: format!("{:032x}", fastrand::u128(..)),
@@ -197,21 +198,19 @@ impl Crossings {
     /// or too many are under way.
     fn note(&self, mark: Mark, rule: &Rule, lasts: Duration) -> Option<InFlight> {
         let (mut noted, now) = (lock(&self.noted), Instant::now());
+        if noted.contains_key(&mark) {
+            return None;
+        }
         let is_kept = |until: &Instant| *until > now;
         noted.sweep(is_kept);
-        if noted.len() >= MAX_NOTED {
-            noted.retain(|_, until| is_kept(until));
-        }
-        let has_room = noted.len() < MAX_NOTED;
-        let Entry::Vacant(entry) = noted.entry(mark) else {
-            return None;
-        };
+        let micros = u64::try_from((now - self.since).as_micros()).unwrap_or(u64::MAX);
+        let has_room = noted.has_room(1, MAX_NOTED, micros, is_kept);
         let place = self.under_way.try_acquire(MAX_UNDER_WAY);
         let Some(place) = place.filter(|_| has_room) else {
             self.is_lost(rule.path());
             return None;
         };
-        entry.insert(now + lasts + KEPT_BEHIND);
+        noted.insert(mark, now + lasts + KEPT_BEHIND);
         Some(place)
     }
 
@@ -235,7 +234,10 @@ impl Crossings {
 
     fn is_lost(&self, path: &str) {
         let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
-        trace::event!(warn: path, lost, "a crossing could not be told");
+        // A line for each would flood the log.
+        if lost.is_power_of_two() {
+            trace::event!(warn: path, lost, "crossings could not be told");
+        }
     }
 }
 

@@ -354,9 +354,10 @@ fn waiting(take: Take, answer: Result<Decision, StoreError>, waiter: Box<Waiter>
     }))
 }
 
-/// A store that does not know takes over several counts is not asked about them.
+/// A store is not asked for what it does not know: takes over several counts, permits, periods of the
+/// calendar.
 #[inline]
-pub(super) fn check_joint(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
+pub(super) fn check_capabilities(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
     let mut specs = take.counts().iter().map(|it| it.spec());
     let has_calendar = specs.any(|it| it.calendar().is_some());
     if !take.is_joint() && !has_calendar {
@@ -381,7 +382,7 @@ pub(super) fn check_joint(store: &Arc<dyn Store>, take: &Take) -> Result<(), Sto
 /// it has a fallback.
 #[inline]
 pub(super) fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
-    if let Err(error) = check_joint(store, take) {
+    if let Err(error) = check_capabilities(store, take) {
         return StoreFuture::ready(Err(error));
     }
     match take.failure() {

@@ -6,7 +6,7 @@ use axum_core::response::Response;
 use http::request::Parts;
 
 use super::action::{Action, LayerAnswer};
-use super::decide::{Outcome, check_joint};
+use super::decide::{Outcome, check_capabilities};
 use super::gate::Gate;
 use super::headers::{reset, shown};
 use crate::callback::{Cause, grpc, push_json, reduced_capacity};
@@ -169,7 +169,7 @@ impl Gate {
     }
 
     fn peek(&self, take: &Take) -> StoreFuture<Decision> {
-        match check_joint(self.store(), take) {
+        match check_capabilities(self.store(), take) {
             Ok(()) => self.store().peek(take),
             Err(error) => StoreFuture::ready(Err(error)),
         }

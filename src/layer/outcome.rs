@@ -4,7 +4,7 @@ use http::{StatusCode, response};
 use super::action::Admission;
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{Charge, LayerResponse, Wish};
+use crate::charge::{Charge, Effect, LayerResponse};
 use crate::rule::{Outcomes, Rule};
 use crate::warning::{Warning, WarningKind};
 
@@ -23,17 +23,17 @@ impl Gate {
     }
 
     /// What is to be done with what a request with this response was charged.
-    pub(super) fn wishes(
+    pub(super) fn effects(
         &self,
         admitted: &Admission,
         response: &response::Parts,
-    ) -> [Option<Wish>; 2] {
+    ) -> [Option<Effect>; 2] {
         let gives_back = self.wants_refund(admitted, response);
         // If a layer has answered, the handler was not called.
         let is_handlers = response.extensions.get::<LayerResponse>().is_none();
         let is_among =
             |it: &Outcomes| is_handlers && self.is_status_among(admitted, response, it, "lockout");
-        let give_back: Wish = Charge::refund_later;
+        let give_back: Effect = Charge::refund_later;
         [
             gives_back.then_some(give_back),
             ended(&admitted.rule, is_among),
@@ -90,7 +90,7 @@ impl Gate {
 }
 
 /// Whether the rule says by this outcome that a request has failed, or succeeded.
-fn ended(rule: &Rule, is_among: impl Fn(&Outcomes) -> bool) -> Option<Wish> {
+fn ended(rule: &Rule, is_among: impl Fn(&Outcomes) -> bool) -> Option<Effect> {
     match rule.lockout_outcomes().map(|it| it.is_some_and(&is_among)) {
         [true, _] => Some(Charge::failed),
         [_, true] => Some(Charge::succeeded),
@@ -103,19 +103,20 @@ impl Admission {
     /// has failed.
     pub(super) fn service_failed(&self) {
         if self.rule.outcomes().is_some_and(Outcomes::contain_error) {
-            self.grant(Charge::refund_later);
+            self.apply(Charge::refund_later);
         }
-        if let Some(wish) = ended(&self.rule, Outcomes::contain_error) {
-            self.grant(wish);
+        if let Some(effect) = ended(&self.rule, Outcomes::contain_error) {
+            self.apply(effect);
         }
     }
 
-    pub(super) fn grant(&self, wish: Wish) {
+    /// Does this with what the request was charged.
+    pub(super) fn apply(&self, effect: Effect) {
         if let Some(charge) = &self.answer {
-            wish(charge);
+            effect(charge);
         }
         if let Some(charge) = &self.shadow {
-            charge.wish(wish);
+            charge.apply(effect);
         }
     }
 }

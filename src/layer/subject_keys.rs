@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::decide::check_joint;
+use super::decide::check_capabilities;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::{Rule, Subject};
@@ -92,7 +92,7 @@ impl SubjectKeys {
         let take = self.take(rule);
         let wrong = |message| StoreError::new(StoreErrorKind::Configuration, message);
         let take = take.map_err(wrong)?;
-        check_joint(store, &take)?;
+        check_capabilities(store, &take)?;
         Ok(take)
     }
 

@@ -74,6 +74,7 @@ pub struct Limits {
     pub(crate) operator_keys: Arc<OperatorKeys>,
     pub(crate) member: Arc<Member>,
     pub(crate) reports: Arc<Reports>,
+    /// What checks ask with, by path: gates as those of layers.
     pub(super) checks: Arc<RwLock<HashMap<Box<str>, Arc<Gate>>>>,
     #[cfg(feature = "metrics")]
     pub(super) publisher: Arc<crate::metrics::Publisher>,
@@ -202,7 +203,8 @@ impl Limits {
 
     /// Tells code once in a period when a key has used one of these shares of a
     /// [calendar quota](crate::rule::Policy::calendar): 0.001 to 1.0, in steps of a thousandth.
-    /// Default: nobody is told.
+    /// A share beyond these counts as the nearest one, and one that is no number not at all. Default:
+    /// nobody is told.
     ///
     /// It is told of after an answer, a denial as well, by which at least that share is used, and
     /// outside of the request. Of the processes that share a Redis one tells, and if it ends in

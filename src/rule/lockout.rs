@@ -176,7 +176,7 @@ impl RuleSettings {
     /// What may hold the keys of the count of this subject, with this cost of its own.
     pub(super) fn holding(&self, subject: Option<usize>, cost: Option<u64>) -> Holding {
         match &self.lockout {
-            Some(lockout) if self.is_locked(lockout, subject, cost) => {
+            Some(lockout) if self.holds_count(lockout, subject, cost) => {
                 Holding::Failures(lockout.spec.clone().into())
             }
             _ if self.hold_at_most.is_some() => Holding::Partner,
@@ -184,7 +184,8 @@ impl RuleSettings {
         }
     }
 
-    fn is_locked(&self, of: &Lockout, subject: Option<usize>, cost: Option<u64>) -> bool {
+    /// Whether a lock-out is of the count of this subject, with this cost of its own.
+    fn holds_count(&self, of: &Lockout, subject: Option<usize>, cost: Option<u64>) -> bool {
         let held = of.subject.as_deref().and_then(|it| self.place_of(Some(it)));
         cost.is_none() && subject == held
     }
@@ -200,10 +201,10 @@ impl RuleSettings {
         let place = subject.and_then(|name| self.place_of(Some(name)));
         let key = place.map_or(self.key.as_ref(), |at| self.subjects[at].key());
         let is_time = |time: &u64| (SECOND..=micros(Quota::MAX_WINDOW)).contains(time);
-        let is_locked = |policy: &Policy| {
+        let is_of_key = |policy: &Policy| {
             let place = self.place_of(policy.subject());
             let is_of_window = !policy.is_concurrent() && policy.period().is_none();
-            is_of_window && self.is_locked(lockout, place, policy.cost())
+            is_of_window && self.holds_count(lockout, place, policy.cost())
         };
         let is_small = |it: &&Policy| lockout.is_out_of_reach(it, self);
         Err(RuleError::Lockout(match () {
@@ -241,7 +242,7 @@ impl RuleSettings {
             () if key.is_some_and(|it| it.mark() == Everyone.mark()) => {
                 "one failing client would lock everyone out, expected a key"
             }
-            () if !policies.iter().any(is_locked) => {
+            () if !policies.iter().any(is_of_key) => {
                 "nothing counts the requests of the key, expected a quota at their cost"
             }
             () => {

@@ -220,21 +220,17 @@ impl RuleSettings {
             return Spec::new(Kind::Permits(permits), Holding::Nothing, 1);
         }
         let factor = factor.copied().unwrap_or(Factor::ONE);
-        let owed = self.owe_at_most.map(|units| factor.of(units));
-        if let Some(period) = period {
-            let calendar = Calendar {
-                period: period.clone(),
-                quotas: [quotas[0]],
-                owe_at_most: owed,
-            };
-            return Spec::new(
-                Kind::Calendar(calendar),
-                Holding::Nothing,
-                id.cost.unwrap_or(self.cost),
-            );
-        }
-        let windows = Windows::new(self.algorithm, quotas, owed);
+        let owe_at_most = self.owe_at_most.map(|units| factor.of(units));
         let cost = id.cost.unwrap_or(self.cost);
+        if let Some(period) = period.cloned() {
+            let calendar = Calendar {
+                period,
+                quotas: [quotas[0]],
+                owe_at_most,
+            };
+            return Spec::new(Kind::Calendar(calendar), Holding::Nothing, cost);
+        }
+        let windows = Windows::new(self.algorithm, quotas, owe_at_most);
         let subject = id.subject.as_ref().map(|(place, _)| *place);
         let holding = self.holding(subject, id.cost);
         Spec::new(Kind::Windows(windows), holding, cost)

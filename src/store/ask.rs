@@ -275,14 +275,14 @@ impl Ask {
     }
 
     /// Its count whose key failures lock out.
-    pub(crate) fn locked(&self) -> Option<&CountAsk> {
+    pub(crate) fn lockout_count(&self) -> Option<&CountAsk> {
         let mut counts = self.counts.iter();
         counts.find(|count| count.spec.lockout().is_some())
     }
 
     /// After how many failures that key is held.
     pub(crate) fn lockout(&self) -> Option<&LockoutSpec> {
-        self.locked()?.spec.lockout()
+        self.lockout_count()?.spec.lockout()
     }
 
     /// The longest time for which a charge counts, in microseconds.
@@ -365,7 +365,7 @@ impl Ask {
         }
     }
 
-    /// Whether it is under a rule of several subjects, or with permits.
+    /// Whether the answers about its counts are made one.
     #[inline]
     pub(crate) const fn is_joint(&self) -> bool {
         self.is_joint

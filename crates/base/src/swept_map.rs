@@ -8,6 +8,8 @@ pub struct SweptMap<K, V> {
     map: HashMap<K, V>,
     /// The number of entries from which on the map is swept.
     sweep_at: usize,
+    /// When it was swept last because it was full, in microseconds.
+    swept_full_at: Option<u64>,
 }
 
 impl<K: Eq + Hash, V> SweptMap<K, V> {
@@ -23,6 +25,28 @@ impl<K: Eq + Hash, V> SweptMap<K, V> {
             self.map.shrink_to(self.sweep_at);
         }
     }
+
+    /// Whether there is room for so many more entries, of at most `max`. A map that is full is swept
+    /// for that, ten times in a second at most: a flood does not make each caller look at all
+    /// entries. `now` is in microseconds, of any clock.
+    pub fn has_room(
+        &mut self,
+        new: usize,
+        max: usize,
+        now: u64,
+        is_needed: impl Fn(&V) -> bool,
+    ) -> bool {
+        const PAUSE: u64 = 100_000;
+        let is_full = |map: &HashMap<K, V>| map.len().saturating_add(new) > max;
+        let is_due = self
+            .swept_full_at
+            .is_none_or(|at| now.abs_diff(at) >= PAUSE);
+        if is_full(&self.map) && is_due {
+            self.swept_full_at = Some(now);
+            self.map.retain(|_, value| is_needed(value));
+        }
+        !is_full(&self.map)
+    }
 }
 
 impl<K, V> Default for SweptMap<K, V> {
@@ -30,6 +54,7 @@ impl<K, V> Default for SweptMap<K, V> {
         Self {
             map: HashMap::new(),
             sweep_at: 0,
+            swept_full_at: None,
         }
     }
 }

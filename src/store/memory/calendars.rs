@@ -25,7 +25,7 @@ impl Calendars {
 
     /// Whether there is room for so many counts that are new.
     pub(super) fn has_room(&mut self, new: usize, now: u64, max: usize) -> bool {
-        new == 0 || self.0.len() + new <= max || self.len(now) + new <= max
+        new == 0 || self.0.has_room(new, max, now, |count| is_kept(count, now))
     }
 
     pub(super) fn knows(&self, name: &Name) -> bool {
@@ -80,5 +80,6 @@ impl Calendars {
 
 /// Beyond its end, for a clock that is put back.
 fn is_kept(count: &CalendarCount, now: u64) -> bool {
-    count.end.max(count.since) + CalendarCount::KEPT_BEHIND > now
+    let last = count.end.max(count.since);
+    last.saturating_add(CalendarCount::KEPT_BEHIND) > now
 }

@@ -431,7 +431,7 @@ impl Store for MemoryStore {
                 self.change_hold(ask, ask.first(), |state, _, now| state.hold(now, time))
             }
             Change::Forget => Ok(self.forget(ask)),
-            other => self.change_hold(ask, ask.locked(), |state, spec, now| {
+            other => self.change_hold(ask, ask.lockout_count(), |state, spec, now| {
                 let reported = spec.lockout().zip(other.reported());
                 reported.map_or(0, |(spec, (at, what))| state.report(spec, now, at, what))
             }),

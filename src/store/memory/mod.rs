@@ -1,7 +1,7 @@
 //! The counts of one process.
 //!
 //! `memory_store.rs` says what happens when all keys are taken; a `shard.rs` keeps the counts of a
-//! part of the keys; `joint.rs` decides about several counts together, and `permits.rs` keeps
+//! part of the keys; `list.rs` decides about several counts together, and `permits.rs` keeps
 //! the requests in progress, `calendars.rs` what counts in periods of the calendar.
 
 mod calendars;

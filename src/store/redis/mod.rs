@@ -368,19 +368,12 @@ impl RedisStore {
                 .arg(lockout.map_or(0, |it| it.within))
                 .arg(self.now());
         });
-        let connection = self.connection.clone();
-        let reply = self.ask(ask, CountOperation::Own(call), Driver::Dispatcher);
-        StoreFuture::boxed(async move {
-            match reply.await? {
-                Value::Int(found @ 0..) => Ok(found.unsigned_abs()),
-                reply => Err(connection.protocol_error(&reply)),
-            }
-        })
+        self.own_call(ask, call)
     }
 
     /// Notes what became of a take of the count whose key failures lock out.
     fn report(&self, ask: &Ask, (admitted, what): (u64, Reported)) -> StoreFuture<u64> {
-        let Some((count, spec)) = ask.locked().zip(ask.lockout()) else {
+        let Some((count, spec)) = ask.lockout_count().zip(ask.lockout()) else {
             return StoreFuture::ready(Ok(0));
         };
         let id = match what {
@@ -397,14 +390,7 @@ impl RedisStore {
                 .arg(spec.within);
             command.arg(holds.join(" ")).arg(self.now());
         });
-        let connection = self.connection.clone();
-        let reply = self.ask(ask, CountOperation::Own(call), Driver::Dispatcher);
-        StoreFuture::boxed(async move {
-            match reply.await? {
-                Value::Int(step @ 0..) => Ok(step.unsigned_abs()),
-                reply => Err(connection.protocol_error(&reply)),
-            }
-        })
+        self.own_call(ask, call)
     }
 
     fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<u64> {
@@ -415,15 +401,22 @@ impl RedisStore {
             let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             command.arg(time).arg(self.now());
         });
+        self.own_call(ask, call)
+    }
+
+    /// Asks by a script call of its own, whose reply is a number.
+    fn own_call(&self, ask: &Ask, call: CallQuestion) -> StoreFuture<u64> {
         let connection = self.connection.clone();
         let reply = self.ask(ask, CountOperation::Own(call), Driver::Dispatcher);
         StoreFuture::boxed(async move {
             let reply: Value = reply.await?;
-            let micros = match &reply {
+            let number = match &reply {
+                Value::Int(number) => u64::try_from(*number).ok(),
+                // Of more digits than a reply of Lua can say as a number.
                 Value::BulkString(text) => str::from_utf8(text).ok().and_then(|it| it.parse().ok()),
                 _ => None,
             };
-            micros.ok_or_else(|| connection.protocol_error(&reply))
+            number.ok_or_else(|| connection.protocol_error(&reply))
         })
     }
 }

@@ -79,7 +79,7 @@ impl fmt::Debug for Credentials {
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Ask = dyn Fn() -> BoxFuture<'static, Result<Credentials, BoxError>> + Send + Sync;
 
-/// Who is asked for the credentials of a server. Clones are the same.
+/// Asks the user's code for the credentials of a server. Clones ask the same code.
 #[derive(Clone)]
 pub(super) struct CredentialsProvider {
     ask: Arc<Ask>,

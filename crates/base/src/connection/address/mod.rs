@@ -71,9 +71,9 @@ pub struct RedisAddress {
     data: RedisConnectionInfo,
     /// Whether connections to the servers that hold the data use TLS.
     is_tls: bool,
-    /// Who is asked for the credentials at the servers that hold the data.
+    /// Gives the credentials for the servers that hold the data.
     credentials: Option<CredentialsProvider>,
-    /// Who is asked for those at the sentinels.
+    /// Gives those for the sentinels.
     #[cfg(feature = "sentinel")]
     sentinel_credentials: Option<CredentialsProvider>,
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
