@@ -598,7 +598,7 @@ async fn never_everyone() {
     let lines = log.lines();
     let told = lines
         .iter()
-        .filter(|it| it.contains("a failure has no key"));
+        .filter(|it| it.contains("failures of requests without a key"));
     assert_eq!(told.count(), 1, "{lines:?}");
 }
 
