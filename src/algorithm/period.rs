@@ -279,7 +279,6 @@ mod no_zones {
 #[cfg(feature = "calendar")]
 mod zones {
     use std::hash::{Hash, Hasher};
-    use std::time::Duration;
 
     use jiff::Timestamp;
     use jiff::civil;
@@ -331,15 +330,10 @@ mod zones {
             let of = |offset: Offset| offset.to_timestamp(midnight).expect(IN_RANGE);
             let start = match self.zone.to_ambiguous_timestamp(midnight).offset() {
                 AmbiguousOffset::Unambiguous { offset } => of(offset),
-                // Clocks show it twice.
-                AmbiguousOffset::Fold { before, .. } => of(before),
-                // Clocks skip it: the day begins where they are put forward.
-                AmbiguousOffset::Gap { before, .. } => {
-                    let behind = of(before) + Duration::from_nanos(1);
-                    let mut changes = self.zone.preceding(behind);
-                    changes
-                        .next()
-                        .map_or_else(|| of(before), |it| it.timestamp())
+                // Clocks show it twice, or skip it: the day begins where they are put forward, and no
+                // zone has put them forward before midnight and over it since 1970.
+                AmbiguousOffset::Fold { before, .. } | AmbiguousOffset::Gap { before, .. } => {
+                    of(before)
                 }
             };
             start.as_microsecond()
