@@ -56,7 +56,7 @@ pub fn question(algorithm: Algorithm) -> Vec<u8> {
         _ => &[],
     };
     let rule = [
-        &[1, 1, 0][..],
+        &[1][..],
         &numbers(&[expiry_millis, slice, max, window]),
         &numbers(of_bucket),
     ]
