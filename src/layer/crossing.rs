@@ -87,14 +87,25 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const KEPT_BEHIND: Duration = Duration::from_secs(3_600);
 
 impl Crossings {
+    /// # Panics
+    ///
+    /// If there is no share, or one that is not more than 0 and at most 1.
+    #[track_caller]
     pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(
         shares: impl IntoIterator<Item = f64>,
         callback: impl Fn(Crossing) -> F + Send + Sync + 'static,
     ) -> Self {
-        let thousandths = |share: f64| (share * 1_000.0).round().clamp(1.0, 1_000.0) as u64;
-        let shares = shares.into_iter().filter(|share| !share.is_nan());
+        let shares: Vec<_> = shares.into_iter().collect();
+        assert!(
+            !shares.is_empty(),
+            "on_crossing has no share, expected some such as 0.8"
+        );
+        if let Some(share) = shares.iter().find(|it| !(**it > 0.0 && **it <= 1.0)) {
+            panic!("on_crossing has the share {share}, expected more than 0 and at most 1");
+        }
+        let thousandths = |share: &f64| (share * 1_000.0).round().max(1.0) as u64;
         Self {
-            shares: shares.map(thousandths).collect(),
+            shares: shares.iter().map(thousandths).collect(),
             callback: Box::new(move |crossing| Box::pin(callback(crossing))),
             noted: Mutex::default(),
             since: Instant::now(),

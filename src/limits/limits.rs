@@ -202,9 +202,8 @@ impl Limits {
     }
 
     /// Tells code once in a period when a key has used one of these shares of a
-    /// [calendar quota](crate::rule::Policy::calendar): 0.001 to 1.0, in steps of a thousandth.
-    /// A share beyond these counts as the nearest one, and one that is no number not at all. Default:
-    /// nobody is told.
+    /// [calendar quota](crate::rule::Policy::calendar), such as 0.8: more than 0 and at most 1,
+    /// rounded to thousandths, at least one. Default: nobody is told.
     ///
     /// It is told of after an answer, a denial as well, by which at least that share is used, and
     /// outside of the request. Of the processes that share a Redis one tells, and if it ends in
@@ -225,6 +224,11 @@ impl Limits {
     /// # let _ = limits;
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// If there is no share, or one that is not more than 0 and at most 1.
+    #[track_caller]
     pub fn on_crossing<F: Future<Output = ()> + Send + 'static>(
         self,
         shares: impl IntoIterator<Item = f64>,

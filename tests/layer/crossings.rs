@@ -1,5 +1,7 @@
 //! Who is told that a share of a calendar quota is used: once in a period.
 
+use std::panic::AssertUnwindSafe;
+
 use kit::proxy::Mode;
 use tidegate::layer::Crossing;
 use tidegate::rule::Period;
@@ -173,4 +175,36 @@ async fn of_subjects_in_shadow_and_after_a_panic() {
     });
     limits.check("chat", "alice").await.expect("there is room");
     eventually("both", async || tells.load(Ordering::Relaxed) == 2).await;
+}
+
+/// A share that cannot be reached, or always is, is a mistake in the code.
+#[test]
+fn shares_are_above_nothing_and_at_most_all() {
+    let refused = |shares: &[f64]| {
+        let (limits, shares) = (Limits::new([rule(1)]), shares.to_owned());
+        let set = AssertUnwindSafe(|| drop(limits.on_crossing(shares, async |_| ())));
+        let panicked = std::panic::catch_unwind(set).err();
+        let text = panicked.map(|it| match it.downcast::<String>() {
+            Ok(text) => *text,
+            Err(it) => (*it.downcast::<&str>().expect("a text")).to_owned(),
+        });
+        text.unwrap_or_default()
+    };
+    for (share, text) in [
+        (0.0, "0"),
+        (-0.5, "-0.5"),
+        (1.7, "1.7"),
+        (80.0, "80"),
+        (f64::NAN, "NaN"),
+        (f64::INFINITY, "inf"),
+    ] {
+        let expected =
+            format!("on_crossing has the share {text}, expected more than 0 and at most 1");
+        assert_eq!(refused(&[0.8, share]), expected);
+    }
+    assert_eq!(
+        refused(&[]),
+        "on_crossing has no share, expected some such as 0.8"
+    );
+    assert_eq!(refused(&[0.000_1, 0.8, 1.0]), "");
 }
