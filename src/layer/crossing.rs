@@ -8,8 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::callback::guarded;
 use crate::decision::{Decision, QuotaState, Source};
+use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::key::Key;
+use crate::log_on_change::LogOnChange;
 use crate::rule::{Period, Policy, Rule};
 use crate::store::{CountAsk, Store};
 use crate::swept_map::SweptMap;
@@ -64,6 +66,8 @@ pub(crate) struct Crossings {
     since: Instant,
     under_way: InFlightCounter,
     lost: AtomicU64,
+    /// Whether the other processes can be asked.
+    claims: LogOnChange,
     /// Names this process to the others.
     own: String,
 }
@@ -111,6 +115,7 @@ impl Crossings {
             since: Instant::now(),
             under_way: InFlightCounter::default(),
             lost: AtomicU64::new(0),
+            claims: LogOnChange::default(),
             own: format!("{:032x}", fastrand::u128(..)),
         }
     }
@@ -234,13 +239,31 @@ impl Crossings {
         let mut pause = FIRST_PAUSE;
         for _ in 0..ATTEMPTS {
             // Where an answer was lost, it may have been this process that was first.
-            if let Ok(is_first) = fleet.claim(name, &self.own, lasts).await {
-                return Some(is_first);
+            match fleet.claim(name, &self.own, lasts).await {
+                Ok(is_first) => {
+                    if self.claims.worked() {
+                        trace::event!(warn: "crossings can be told again");
+                    }
+                    return Some(is_first);
+                }
+                Err(error) => self.claim_failed(&error),
             }
             sleep(pause).await;
             pause *= 2;
         }
         None
+    }
+
+    /// Says what is missing, unless it is an outage, which passes.
+    fn claim_failed(&self, error: &StoreError) {
+        use StoreErrorKind::{Overloaded, Timeout, Unavailable};
+        let kind = error.kind();
+        if !matches!(kind, Overloaded | Timeout | Unavailable) && self.claims.failed() {
+            let (kind, error) = (kind.name(), error.to_string());
+            trace::event!(warn: kind, error,
+                "no crossing can be told: the store's user needs SET and GET on the keys \
+                 {{..~fleet}}:*, see docs/security.md");
+        }
     }
 
     fn is_lost(&self, path: &str) {

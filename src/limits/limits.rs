@@ -210,8 +210,9 @@ impl Limits {
     /// between, none does. In memory, and in a store of your own, each process tells. Another max,
     /// as of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told
     /// at a time; the log says of those beyond, and of those that Redis does not answer for
-    /// minutes, that they are lost. A fallback, a peek and a key that is let through tell nothing;
-    /// of a rule in shadow the crossing says so.
+    /// minutes, that they are lost, and once, if Redis refuses, which
+    /// [permissions](crate::guide::security) it needs. A fallback, a peek and a key that is let
+    /// through tell nothing; of a rule in shadow the crossing says so.
     ///
     /// ```
     /// use tidegate::rule::{Period, Policy};
