@@ -206,7 +206,8 @@ impl Limits {
     /// rounded to thousandths, at least one. Default: nobody is told.
     ///
     /// It is told of after an answer, a denial as well, by which at least that share is used, and
-    /// outside of the request. Of the processes that share a Redis one tells, and if it ends in
+    /// outside of the request. A settlement is no such answer: what it charges is told of after the
+    /// next answer about the key. Of the processes that share a Redis one tells, and if it ends in
     /// between, none does. In memory, and in a store of your own, each process tells. Another max,
     /// as of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told
     /// at a time; the log says of those beyond, and of those that Redis does not answer for
