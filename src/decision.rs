@@ -220,12 +220,6 @@ impl QuotaState {
         self
     }
 
-    /// Whether it has less room than that of the same quota.
-    pub(crate) fn is_tighter_than(&self, other: &Self) -> bool {
-        let room = |it: &Self| (!it.is_exceeded, it.remaining);
-        room(self) < room(other)
-    }
-
     /// This state behind a take of this cost, which was decided so.
     fn after(mut self, verdict: Verdict, cost: u64) -> Self {
         if let Verdict::LockedOut { retry_after } = verdict {

@@ -104,12 +104,9 @@ impl CalendarCount {
 
     /// Charges a take if it fits.
     pub(crate) fn take(&mut self, now: u64, of: &Calendar, cost: u64) -> Decision {
-        let (limit, ends_in) = (of.max(), self.end.saturating_sub(now));
-        let before = QuotaUse {
-            limit,
-            used: self.used + of.used_elsewhere,
-        };
-        let verdict = verdict(cost, &[before], |_| ends_in);
+        let ends_in = self.end.saturating_sub(now);
+        let (limit, used) = (of.max(), self.used + of.used_elsewhere);
+        let verdict = verdict(cost, &[QuotaUse { limit, used }], |_| ends_in);
         let receipt = (verdict == Verdict::Allowed).then(|| {
             self.used += cost;
             Receipt::new(self.end, self.since, cost)

@@ -127,22 +127,16 @@ impl Crossings {
         }
         let rule = take.rule();
         for (count, mut states) in take.states(decision) {
-            let (Some(_), Some(state)) = (count.spec().calendar(), states.next()) else {
+            let (Some(period), Some(state)) = (count.period(), states.next()) else {
                 continue;
             };
             let place = count.place_of_quota(rule.counts());
-            let policy = place.and_then(|place| rule.policies().get(place));
-            let period = policy.and_then(Policy::period);
-            let (Some(policy), Some(period)) = (policy, period) else {
+            let Some(policy) = place.and_then(|place| rule.policies().get(place)) else {
                 continue;
             };
-            let reached = |share: &&u64| state.used() * 1_000 >= state.max() * **share;
-            for share in self
-                .shares
-                .iter()
-                .filter(reached)
-                .filter(|_| state.used() > 0)
-            {
+            let used = state.used();
+            let reached = |share: &&u64| used > 0 && used * 1_000 >= state.max() * **share;
+            for share in self.shares.iter().filter(reached) {
                 self.crossed(store, take, (count, policy, period, state), *share);
             }
         }
@@ -180,12 +174,8 @@ impl Crossings {
             until,
             is_shadow: take.rule().is_shadow(),
         };
-        let name = format!(
-            "crossed:{}:{}:{share}:{}",
-            count.name(""),
-            mark.max,
-            mark.end
-        );
+        let Mark { max, end, .. } = mark;
+        let name = format!("crossed:{}:{max}:{share}:{end}", count.name(""));
         let (this, store) = (Arc::clone(self), Arc::clone(store));
         let lasts = state.reset_after() + KEPT_BEHIND;
         let telling = async move {

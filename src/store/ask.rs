@@ -473,9 +473,8 @@ impl Ask {
             let cost = charged.map_or(count.cost, Receipt::units);
             let shared = count.spec.of_share(share, cost);
             if let Some(calendar) = shared.calendar() {
-                let mut period = calendar.clone();
+                let (mut period, mut of_period) = (calendar.clone(), count.clone());
                 period.used_elsewhere = used_elsewhere(count, calendar);
-                let mut of_period = count.clone();
                 of_period.spec = Spec::plain(Kind::Calendar(period));
                 ask.counts.push(of_period);
                 ask.counts[at].spec = Spec::plain(Kind::Windows(calendar.of_an_hour(cost)));
@@ -554,6 +553,7 @@ impl Ask {
         }
         assert_eq!(decisions.len(), self.counts.len(), "one about each count");
         let mut states = self.of.untouched.to_vec();
+        let room = |it: &QuotaState| (it.is_hidden(), !it.is_exceeded(), it.remaining());
         let (mut verdict, mut source) = (Verdict::Allowed, Source::Local);
         for (count, decision) in self.counts.iter().zip(&decisions) {
             verdict = strictest(verdict, decision.verdict());
@@ -561,7 +561,7 @@ impl Ask {
             for (place, state) in count.places(&self.of).iter().zip(decision.quotas()) {
                 // A fallback counts some twice, and tells what has less room.
                 let known = &mut states[*place];
-                if known.is_hidden() || state.is_tighter_than(known) {
+                if room(state) < room(known) {
                     *known = *state;
                 }
             }
