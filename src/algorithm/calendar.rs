@@ -15,6 +15,8 @@ pub(crate) struct Calendar {
     /// Its window is the longest of such periods.
     pub(crate) quotas: [Quota; 1],
     pub(crate) owe_at_most: Option<u64>,
+    /// Units that are charged in another store, and not there for this one.
+    pub(crate) used_elsewhere: u64,
 }
 
 /// What stands under a key.
@@ -44,16 +46,27 @@ impl Calendar {
         self.period.usual_micros() + 24 * HOUR
     }
 
-    /// What a fallback may admit in each hour: an hour's part of the share.
-    pub(crate) fn of_share(&self, share: Share) -> Windows {
-        let owed = self.owe_at_most.map(|units| self.part(share, units));
-        let quotas = [Quota::of_micros(self.part(share, self.max()), HOUR)];
-        Windows::new(Algorithm::SlidingLog.into(), quotas.into(), owed)
+    /// What a fallback may admit of it in a period.
+    pub(crate) fn of_share(&self, share: Share) -> Self {
+        let [quota] = &self.quotas;
+        let max = share.at_least_one_of(quota.max());
+        Self {
+            quotas: [Quota::of_micros(max, quota.window_micros())],
+            owe_at_most: self.owe_at_most.map(|units| share.of(units)),
+            ..self.clone()
+        }
     }
 
-    /// An hour's part of a share of these units.
-    pub(crate) fn part(&self, share: Share, units: u64) -> u64 {
-        share.of(units) / (self.period.usual_micros() / HOUR)
+    /// An hour's part of it, or one request of this cost. It may owe what the period may.
+    pub(crate) fn of_an_hour(&self, cost: u64) -> Windows {
+        let part = self.max() / (self.period.usual_micros() / HOUR);
+        let max = part.max(cost.max(1)).min(self.max());
+        let quotas = [Quota::of_micros(max, HOUR)];
+        Windows::new(
+            Algorithm::SlidingLog.into(),
+            quotas.into(),
+            Some(self.most()),
+        )
     }
 
     /// The decision about a take, when so many units are used with it, of a period that ends in
@@ -91,24 +104,22 @@ impl CalendarCount {
 
     /// Charges a take if it fits.
     pub(crate) fn take(&mut self, now: u64, of: &Calendar, cost: u64) -> Decision {
-        let (limit, ends_in) = (of.max(), self.end.saturating_sub(now));
-        let before = QuotaUse {
-            limit,
-            used: self.used,
-        };
-        let verdict = verdict(cost, &[before], |_| ends_in);
+        let ends_in = self.end.saturating_sub(now);
+        let (limit, used) = (of.max(), self.used + of.used_elsewhere);
+        let verdict = verdict(cost, &[QuotaUse { limit, used }], |_| ends_in);
         let receipt = (verdict == Verdict::Allowed).then(|| {
             self.used += cost;
             Receipt::new(self.end, self.since, cost)
         });
-        of.decision(verdict, Source::Local, (cost, self.used, ends_in), receipt)
+        let used = self.used + of.used_elsewhere;
+        of.decision(verdict, Source::Local, (cost, used, ends_in), receipt)
     }
 
     /// Charges units above max, if those of the receipt count in this period, and returns their
     /// number.
     pub(crate) fn owe(&mut self, now: u64, of: &Calendar, receipt: &Receipt, units: u64) -> u64 {
         let is_its = self.end == receipt.stamp() && self.end > now;
-        let units = units.min(of.most().saturating_sub(self.used));
+        let units = units.min(of.most().saturating_sub(self.used + of.used_elsewhere));
         let charged = if is_its { units } else { 0 };
         self.used += charged;
         charged

@@ -59,6 +59,11 @@ impl Share {
         u64::try_from(part).expect("no more than the whole")
     }
 
+    /// The same, and at least one where there is any.
+    pub(crate) fn at_least_one_of(self, units: u64) -> u64 {
+        self.of(units).max(units.min(1))
+    }
+
     /// The share of a quota, for requests of this cost.
     ///
     /// A share that has no room for one request becomes room for one request in a longer window, so

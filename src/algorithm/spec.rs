@@ -75,6 +75,11 @@ impl Spec {
         }
     }
 
+    /// Of counts that nothing holds.
+    pub(crate) fn plain(kind: Kind) -> Arc<Self> {
+        Arc::new(Self::new(kind, Holding::Nothing, 1))
+    }
+
     #[inline]
     pub(crate) const fn windows(&self) -> Option<&Windows> {
         match &self.kind {
@@ -163,7 +168,7 @@ impl Spec {
     fn make_share(&self, share: Share, cost: u64) -> Self {
         let kind = match &self.kind {
             Kind::Windows(windows) => Kind::Windows(windows.of_share(share, cost)),
-            Kind::Calendar(calendar) => Kind::Windows(calendar.of_share(share)),
+            Kind::Calendar(calendar) => Kind::Calendar(calendar.of_share(share)),
             Kind::Permits(permits) => Kind::Permits(permits.of_share(share)),
         };
         Self::new(kind, self.holding.clone(), self.usual_cost)
@@ -245,7 +250,7 @@ impl Permits {
     /// A share of it, which has at least one permit where there is any.
     fn of_share(&self, share: Share) -> Self {
         let [quota] = &self.quotas;
-        let max = share.of(quota.max()).max(quota.max().min(1));
+        let max = share.at_least_one_of(quota.max());
         let quotas = [Quota::of_micros(max, quota.window_micros())];
         Self { quotas, ..*self }
     }

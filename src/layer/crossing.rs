@@ -8,8 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::callback::guarded;
 use crate::decision::{Decision, QuotaState, Source};
+use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::key::Key;
+use crate::log_on_change::LogOnChange;
 use crate::rule::{Period, Policy, Rule};
 use crate::store::{CountAsk, Store};
 use crate::swept_map::SweptMap;
@@ -64,6 +66,8 @@ pub(crate) struct Crossings {
     since: Instant,
     under_way: InFlightCounter,
     lost: AtomicU64,
+    /// Whether the other processes can be asked.
+    claims: LogOnChange,
     /// Names this process to the others.
     own: String,
 }
@@ -87,19 +91,31 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const KEPT_BEHIND: Duration = Duration::from_secs(3_600);
 
 impl Crossings {
+    /// # Panics
+    ///
+    /// If there is no share, or one that is not more than 0 and at most 1.
+    #[track_caller]
     pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(
         shares: impl IntoIterator<Item = f64>,
         callback: impl Fn(Crossing) -> F + Send + Sync + 'static,
     ) -> Self {
-        let thousandths = |share: f64| (share * 1_000.0).round().clamp(1.0, 1_000.0) as u64;
-        let shares = shares.into_iter().filter(|share| !share.is_nan());
+        let shares: Vec<_> = shares.into_iter().collect();
+        assert!(
+            !shares.is_empty(),
+            "on_crossing has no share, expected some such as 0.8"
+        );
+        if let Some(share) = shares.iter().find(|it| !(**it > 0.0 && **it <= 1.0)) {
+            panic!("on_crossing has the share {share}, expected more than 0 and at most 1");
+        }
+        let thousandths = |share: &f64| (share * 1_000.0).round().max(1.0) as u64;
         Self {
-            shares: shares.map(thousandths).collect(),
+            shares: shares.iter().map(thousandths).collect(),
             callback: Box::new(move |crossing| Box::pin(callback(crossing))),
             noted: Mutex::default(),
             since: Instant::now(),
             under_way: InFlightCounter::default(),
             lost: AtomicU64::new(0),
+            claims: LogOnChange::default(),
             own: format!("{:032x}", fastrand::u128(..)),
         }
     }
@@ -111,22 +127,16 @@ impl Crossings {
         }
         let rule = take.rule();
         for (count, mut states) in take.states(decision) {
-            let (Some(_), Some(state)) = (count.spec().calendar(), states.next()) else {
+            let (Some(period), Some(state)) = (count.period(), states.next()) else {
                 continue;
             };
             let place = count.place_of_quota(rule.counts());
-            let policy = place.and_then(|place| rule.policies().get(place));
-            let period = policy.and_then(Policy::period);
-            let (Some(policy), Some(period)) = (policy, period) else {
+            let Some(policy) = place.and_then(|place| rule.policies().get(place)) else {
                 continue;
             };
-            let reached = |share: &&u64| state.used() * 1_000 >= state.max() * **share;
-            for share in self
-                .shares
-                .iter()
-                .filter(reached)
-                .filter(|_| state.used() > 0)
-            {
+            let used = state.used();
+            let reached = |share: &&u64| used > 0 && used * 1_000 >= state.max() * **share;
+            for share in self.shares.iter().filter(reached) {
                 self.crossed(store, take, (count, policy, period, state), *share);
             }
         }
@@ -164,12 +174,8 @@ impl Crossings {
             until,
             is_shadow: take.rule().is_shadow(),
         };
-        let name = format!(
-            "crossed:{}:{}:{share}:{}",
-            count.name(""),
-            mark.max,
-            mark.end
-        );
+        let Mark { max, end, .. } = mark;
+        let name = format!("crossed:{}:{max}:{share}:{end}", count.name(""));
         let (this, store) = (Arc::clone(self), Arc::clone(store));
         let lasts = state.reset_after() + KEPT_BEHIND;
         let telling = async move {
@@ -223,13 +229,31 @@ impl Crossings {
         let mut pause = FIRST_PAUSE;
         for _ in 0..ATTEMPTS {
             // Where an answer was lost, it may have been this process that was first.
-            if let Ok(is_first) = fleet.claim(name, &self.own, lasts).await {
-                return Some(is_first);
+            match fleet.claim(name, &self.own, lasts).await {
+                Ok(is_first) => {
+                    if self.claims.worked() {
+                        trace::event!(warn: "crossings can be told again");
+                    }
+                    return Some(is_first);
+                }
+                Err(error) => self.claim_failed(&error),
             }
             sleep(pause).await;
             pause *= 2;
         }
         None
+    }
+
+    /// Says what is missing, unless it is an outage, which passes.
+    fn claim_failed(&self, error: &StoreError) {
+        use StoreErrorKind::{Overloaded, Timeout, Unavailable};
+        let kind = error.kind();
+        if !matches!(kind, Overloaded | Timeout | Unavailable) && self.claims.failed() {
+            let (kind, error) = (kind.name(), error.to_string());
+            trace::event!(warn: kind, error,
+                "no crossing can be told: the store's user needs SET and GET on the keys \
+                 {{..~fleet}}:*, see docs/security.md");
+        }
     }
 
     fn is_lost(&self, path: &str) {

@@ -202,17 +202,18 @@ impl Limits {
     }
 
     /// Tells code once in a period when a key has used one of these shares of a
-    /// [calendar quota](crate::rule::Policy::calendar): 0.001 to 1.0, in steps of a thousandth.
-    /// A share beyond these counts as the nearest one, and one that is no number not at all. Default:
-    /// nobody is told.
+    /// [calendar quota](crate::rule::Policy::calendar), such as 0.8: more than 0 and at most 1,
+    /// rounded to thousandths, at least one. Default: nobody is told.
     ///
     /// It is told of after an answer, a denial as well, by which at least that share is used, and
-    /// outside of the request. Of the processes that share a Redis one tells, and if it ends in
+    /// outside of the request. A settlement is no such answer: what it charges is told of after the
+    /// next answer about the key. Of the processes that share a Redis one tells, and if it ends in
     /// between, none does. In memory, and in a store of your own, each process tells. Another max,
     /// as of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told
     /// at a time; the log says of those beyond, and of those that Redis does not answer for
-    /// minutes, that they are lost. A fallback, a peek and a key that is let through tell nothing;
-    /// of a rule in shadow the crossing says so.
+    /// minutes, that they are lost, and once, if Redis refuses, which
+    /// [permissions](crate::guide::security) it needs. A fallback, a peek and a key that is let
+    /// through tell nothing; of a rule in shadow the crossing says so.
     ///
     /// ```
     /// use tidegate::rule::{Period, Policy};
@@ -225,6 +226,11 @@ impl Limits {
     /// # let _ = limits;
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// If there is no share, or one that is not more than 0 and at most 1.
+    #[track_caller]
     pub fn on_crossing<F: Future<Output = ()> + Send + 'static>(
         self,
         shares: impl IntoIterator<Item = f64>,

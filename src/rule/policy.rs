@@ -91,7 +91,9 @@ impl Policy {
     /// by the clock of the store. More than [`Quota::MAX_UNITS`] are so many.
     ///
     /// Another max goes on with what is used; another period is another count. After a change of
-    /// the time zone the running period keeps its end, and one shorter period may follow.
+    /// the time zone the running period keeps its end, and one shorter period may follow. So plans
+    /// of one rule should share a zone: around midnight each request that changes the zone may
+    /// begin a period anew.
     ///
     /// ```
     /// use tidegate::{Quota, Rule};

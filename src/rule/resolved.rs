@@ -227,6 +227,7 @@ impl RuleSettings {
                 period,
                 quotas: [quotas[0]],
                 owe_at_most,
+                used_elsewhere: 0,
             };
             return Spec::new(Kind::Calendar(calendar), Holding::Nothing, cost);
         }

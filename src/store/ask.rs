@@ -8,7 +8,7 @@ use crate::algorithm::calendar::Calendar;
 use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::period::Period;
 use crate::algorithm::share::Share;
-use crate::algorithm::spec::Spec;
+use crate::algorithm::spec::{Kind, Spec};
 use crate::counts::RuleCounts;
 use crate::deadline::Deadline;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
@@ -440,14 +440,6 @@ impl Ask {
         self.falls_back
     }
 
-    /// This take with what a fallback keeps of the calendar: hours.
-    pub(crate) fn in_hours(&self, share: Share) -> Self {
-        self.shared(&|ask: &CountAsk| match ask.spec.calendar() {
-            Some(_) => ask.spec.of_share(share, 0),
-            None => Arc::clone(&ask.spec),
-        })
-    }
-
     /// Its counts of the calendar.
     pub(crate) fn of_calendar(&self) -> impl Iterator<Item = (&CountAsk, &Calendar)> {
         let counts = self.counts.iter();
@@ -464,31 +456,33 @@ impl Ask {
         decision.quotas().get(*place)
     }
 
-    /// A denial by a count of the calendar alone, of which nothing is left for so long.
-    pub(crate) fn denied_by(&self, count: &CountAsk, retry_after: Duration) -> Decision {
-        let mut states = self.of.untouched.to_vec();
-        let micros = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
-        for place in count.places(&self.of) {
-            let none = QuotaState::from_micros(0, micros).exceeded(true);
-            states[*place] = none.with_max(states[*place].max());
-        }
-        let verdict = Verdict::Denied { retry_after };
-        Decision::of_states(verdict, Source::Local, states.into())
-    }
-
-    /// This take under a share of each count, which has room for what that costs.
-    pub(crate) fn of_share(&self, share: Share) -> Self {
-        self.shared(&|ask: &CountAsk| ask.spec.of_share(share, ask.cost))
-    }
-
-    /// This take under a share of each count, whatever it costs.
-    pub(crate) fn owed_under(&self, share: Share) -> Self {
-        self.shared(&|ask: &CountAsk| ask.spec.of_share(share, 0))
-    }
-
-    fn shared(&self, spec: &impl Fn(&CountAsk) -> Arc<Spec>) -> Self {
+    /// This take as a fallback asks its own store: under a share of each count, with room for what
+    /// the take costs or for what was charged.
+    ///
+    /// A count of the calendar becomes two: an hour in its place, and, behind all others, its
+    /// period, of which so much is used elsewhere.
+    pub(crate) fn of_share(
+        &self,
+        share: Share,
+        charged: Option<&Receipt>,
+        used_elsewhere: impl Fn(&CountAsk, &Calendar) -> u64,
+    ) -> Self {
         let mut ask = self.clone();
-        ask.counts.iter_mut().for_each(|it| it.spec = spec(it));
+        for (at, count) in self.counts.iter().enumerate() {
+            let charged = charged.and_then(|it| it.counts().get(at));
+            let cost = charged.map_or(count.cost, Receipt::units);
+            let shared = count.spec.of_share(share, cost);
+            if let Some(calendar) = shared.calendar() {
+                let (mut period, mut of_period) = (calendar.clone(), count.clone());
+                period.used_elsewhere = used_elsewhere(count, calendar);
+                of_period.spec = Spec::plain(Kind::Calendar(period));
+                ask.counts.push(of_period);
+                ask.counts[at].spec = Spec::plain(Kind::Windows(calendar.of_an_hour(cost)));
+                ask.is_joint = true;
+            } else {
+                ask.counts[at].spec = shared;
+            }
+        }
         ask
     }
 
@@ -559,12 +553,17 @@ impl Ask {
         }
         assert_eq!(decisions.len(), self.counts.len(), "one about each count");
         let mut states = self.of.untouched.to_vec();
+        let room = |it: &QuotaState| (it.is_hidden(), !it.is_exceeded(), it.remaining());
         let (mut verdict, mut source) = (Verdict::Allowed, Source::Local);
         for (count, decision) in self.counts.iter().zip(&decisions) {
             verdict = strictest(verdict, decision.verdict());
             source = decision.source();
             for (place, state) in count.places(&self.of).iter().zip(decision.quotas()) {
-                states[*place] = *state;
+                // A fallback counts some twice, and tells what has less room.
+                let known = &mut states[*place];
+                if room(state) < room(known) {
+                    *known = *state;
+                }
             }
         }
         let receipt = match verdict {

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::used_up::UsedUp;
+use super::remainders::Remainders;
 use super::{Ask, Change, MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::decision::{Decision, Receipt, Source};
@@ -16,7 +16,7 @@ pub(super) struct LocalFallback {
     share: Share,
     pub(super) store: Arc<MemoryStore>,
     failures: LogOnChange,
-    used_up: UsedUp,
+    remainders: Remainders,
 }
 
 impl LocalFallback {
@@ -27,7 +27,7 @@ impl LocalFallback {
             share,
             store,
             failures: LogOnChange::default(),
-            used_up: UsedUp::default(),
+            remainders: Remainders::default(),
         }
     }
 
@@ -39,7 +39,7 @@ impl LocalFallback {
     ) -> Result<Decision, StoreError> {
         let store = &*self.name;
         if let Ok(decision) = &answer {
-            self.used_up.note(ask, decision);
+            self.remainders.note(ask, decision, self.share, &self.store);
         }
         match &answer {
             Ok(decision) if decision.source() != Source::Cache && self.failures.worked() => {
@@ -59,20 +59,23 @@ impl LocalFallback {
     }
 
     fn decide(&self, ask: &Ask, failure: &StoreError) -> Result<Decision, StoreError> {
-        let decision = match self.used_up.denial(ask, self.share) {
-            Some(denial) if !ask.only_looks() => denial,
-            _ => self.store.decide(&ask.of_share(self.share))?,
-        };
+        let decision = self.store.decide(&self.asked_here(ask, None))?;
         let receipt = decision.receipt().map(Receipt::of_fallback);
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
+    }
+
+    /// What the store here is asked of this, or of what was charged by it.
+    fn asked_here(&self, ask: &Ask, charged: Option<&Receipt>) -> Ask {
+        let elsewhere = |count: &_, share: &_| self.remainders.used_elsewhere(count, share);
+        ask.of_share(self.share, charged, elsewhere)
     }
 
     /// Forgets or holds a key here, beside the store inside.
     pub(super) fn change_here(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         if matches!(change, Change::Forget) {
-            self.used_up.forget(ask);
+            self.remainders.forget(ask);
         }
-        self.store.change(&ask.in_hours(self.share), change)
+        self.store.change(&self.asked_here(ask, None), change)
     }
 
     /// Changes what was charged here. `None` if the store inside is to be asked: a hold and a reset
@@ -81,11 +84,17 @@ impl LocalFallback {
         match change {
             Change::GiveBack(receipt) => {
                 let change = Change::GiveBack(receipt.as_fallback()?);
-                Some(self.store.change(&ask.in_hours(self.share), &change))
+                Some(
+                    self.store
+                        .change(&self.asked_here(ask, Some(receipt)), &change),
+                )
             }
             Change::Owe(receipt) => {
                 receipt.as_fallback()?;
-                Some(self.store.change(&ask.owed_under(self.share), change))
+                Some(
+                    self.store
+                        .change(&self.asked_here(ask, Some(receipt)), change),
+                )
             }
             Change::Renew(holder) => {
                 let change = Change::Renew(holder.as_fallback()?);

@@ -42,9 +42,9 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redis_fleet;
+mod remainders;
 pub(crate) mod resilient;
 pub(crate) mod store;
-mod used_up;
 
 pub use ask::{Ask, CountAsk};
 pub use capabilities::{Capabilities, Condition, ServerId};

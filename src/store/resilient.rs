@@ -276,6 +276,11 @@ impl<S: Store> Resilient<S> {
     /// the fallbacks decided, and up to twice `max` in a window in which both did. Where the
     /// [algorithm](crate::Algorithm) itself admits more than `max`, its share is larger alike.
     ///
+    /// Of a [calendar](crate::rule::Policy::calendar) quota it admits that share in a period, by the
+    /// clock of this process, at least one unit, and never more than the store's last answer said
+    /// is left; in an hour no more than an hour's part, or one request. A request that costs more
+    /// than the share is never admitted.
+    ///
     /// A take is charged in one place. Only if the store's outcome is unknown, after a time-out or
     /// a broken connection, may it have been charged there as well: the quota is then kept more
     /// strictly, never more loosely. A [refund](Store::refund) goes to the store that gave its

@@ -1,5 +1,7 @@
 //! Who is told that a share of a calendar quota is used: once in a period.
 
+use std::panic::AssertUnwindSafe;
+
 use kit::proxy::Mode;
 use tidegate::layer::Crossing;
 use tidegate::rule::Period;
@@ -144,6 +146,51 @@ async fn an_outage_delays_what_is_told() {
     told_in_all(&told, &["alice 0.5/2"]).await;
 }
 
+/// A user of Redis without the keys of the fleet: one line says what is missing, until it is there.
+#[tokio::test]
+async fn a_missing_permission_is_logged() {
+    let (server, told, log) = (Redis::start(), Told::default(), Log::start());
+    let keys = "~shop:* ~{shop:CurrentLimiter:chat:*}~month";
+    let user = format!("ACL SETUSER shop on >PASSWORD resetkeys {keys} &* +@all");
+    kit::run(&server, &user);
+    let url = server.url.replace("//", "//shop:PASSWORD@");
+    let store = Resilient::redis(&*url, "shop").expect("valid");
+    let limits = watched(rule(4), store.connect().await.expect("it is up"), &told);
+    for user in ["alice", "bob"] {
+        limits
+            .check("chat", user)
+            .cost(4)
+            .await
+            .expect("there is room");
+    }
+    let mut lines = Vec::new();
+    let mut logged = || {
+        let new = log.lines().into_iter();
+        lines.extend(new.filter(|line| line.contains("crossing")));
+        lines.clone()
+    };
+    eventually("a line", async || !logged().is_empty()).await;
+    // By then each has asked twice.
+    sleep(kit::millis(400)).await;
+    let [line] = &*logged() else {
+        panic!("{:?}", logged());
+    };
+    for part in [
+        "WARN",
+        "no permissions to access",
+        "SET and GET",
+        "{..~fleet}:*",
+        "security.md",
+    ] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert!(!line.contains("alice") && !line.contains("bob"), "{line}");
+    kit::run(&server, "ACL SETUSER shop ~{shop:*~fleet}:*");
+    let all = ["alice 0.5/4", "alice 1/4", "bob 0.5/4", "bob 1/4"];
+    told_in_all(&told, &all).await;
+    assert_eq!(logged().len(), 2, "it works again: {:?}", logged());
+}
+
 #[tokio::test]
 async fn of_subjects_in_shadow_and_after_a_panic() {
     let told = Told::default();
@@ -173,4 +220,36 @@ async fn of_subjects_in_shadow_and_after_a_panic() {
     });
     limits.check("chat", "alice").await.expect("there is room");
     eventually("both", async || tells.load(Ordering::Relaxed) == 2).await;
+}
+
+/// A share that cannot be reached, or always is, is a mistake in the code.
+#[test]
+fn shares_are_above_nothing_and_at_most_all() {
+    let refused = |shares: &[f64]| {
+        let (limits, shares) = (Limits::new([rule(1)]), shares.to_owned());
+        let set = AssertUnwindSafe(|| drop(limits.on_crossing(shares, async |_| ())));
+        let panicked = std::panic::catch_unwind(set).err();
+        let text = panicked.map(|it| match it.downcast::<String>() {
+            Ok(text) => *text,
+            Err(it) => (*it.downcast::<&str>().expect("a text")).to_owned(),
+        });
+        text.unwrap_or_default()
+    };
+    for (share, text) in [
+        (0.0, "0"),
+        (-0.5, "-0.5"),
+        (1.7, "1.7"),
+        (80.0, "80"),
+        (f64::NAN, "NaN"),
+        (f64::INFINITY, "inf"),
+    ] {
+        let expected =
+            format!("on_crossing has the share {text}, expected more than 0 and at most 1");
+        assert_eq!(refused(&[0.8, share]), expected);
+    }
+    assert_eq!(
+        refused(&[]),
+        "on_crossing has no share, expected some such as 0.8"
+    );
+    assert_eq!(refused(&[0.000_1, 0.8, 1.0]), "");
 }

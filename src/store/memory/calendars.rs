@@ -28,6 +28,11 @@ impl Calendars {
         new == 0 || self.0.has_room(new, max, now, |count| is_kept(count, now))
     }
 
+    /// How many units are used now.
+    pub(super) fn used(&self, name: &Name, now: u64) -> u64 {
+        self.count(name).1.at(now, || 0).used
+    }
+
     pub(super) fn knows(&self, name: &Name) -> bool {
         self.0.contains_key(&name.plain())
     }

@@ -254,6 +254,12 @@ impl MemoryStore {
         }
     }
 
+    /// How many units of a count are used in its period of the calendar.
+    pub(crate) fn used_in_period(&self, ask: &Ask, count: &CountAsk) -> u64 {
+        let part = self.part_of(ask);
+        lock(&part.calendars).used(count.name_in_store(), part.clock.wall())
+    }
+
     /// Gives units back, or a permit, and returns their number.
     pub(crate) fn give_back(&self, ask: &Ask, receipt: &Receipt) -> u64 {
         let part = self.part_of(ask);

@@ -6,6 +6,7 @@ use tidegate::store::Capabilities;
 use super::*;
 
 const MONTH_HOURS: u64 = 31 * 24;
+const HOUR: Duration = Duration::from_secs(3_600);
 
 fn month(max: u64) -> Take {
     let policy = Policy::calendar(Period::MONTH, max);
@@ -13,67 +14,246 @@ fn month(max: u64) -> Take {
     Take::new(rule.into(), Key::default())
 }
 
-/// In memory, on tokio's clock; and a fallback of half of it, whose own time a test moves.
-fn wrapped() -> (FlakyStore, Resilient<FlakyStore>, ManualClock) {
-    let flaky = FlakyStore::new(Mode::Works);
-    let clock = clock_at(1_000_000_000_777);
-    let local = MemoryStore::new().clock(clock.clone());
-    let store = Resilient::bare(flaky.clone()).fallback(Share::of_processes(2));
-    (flaky, store.fallback_store(local), clock)
+/// A store, and a fallback that admits a part of its quotas, on one clock beside tokio's.
+struct Wrapped {
+    flaky: FlakyStore,
+    store: Resilient<FlakyStore>,
+    clock: ManualClock,
 }
 
-/// In each hour of an outage an hour's part of the share.
-#[tokio::test]
+impl Wrapped {
+    /// On the 12th of January 1970.
+    fn new(processes: u32) -> Self {
+        let clock = clock_at(1_000_000_000_777);
+        let memory = || MemoryStore::new().clock(clock.clone());
+        let flaky = FlakyStore::around(memory(), Mode::Works);
+        let store = Resilient::bare(flaky.clone()).processes(processes);
+        Self {
+            store: store.fallback_store(memory()),
+            flaky,
+            clock,
+        }
+    }
+
+    fn fails(&self) {
+        self.flaky.set(Mode::Fails(Kind::Timeout));
+    }
+
+    async fn advance(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).expect("years");
+        self.clock.set(self.clock.now() + micros);
+        tokio::time::advance(time).await;
+    }
+
+    /// The month of this instant.
+    fn month(&self) -> std::ops::Range<std::time::SystemTime> {
+        Period::MONTH.around(self.now())
+    }
+
+    fn now(&self) -> std::time::SystemTime {
+        std::time::UNIX_EPOCH + Duration::from_micros(self.clock.now())
+    }
+
+    fn to_the_end(&self) -> Duration {
+        let left = self.month().end.duration_since(self.now());
+        left.expect("it ends behind now")
+    }
+
+    /// What a look says is left.
+    async fn left(&self, take: &Take) -> u64 {
+        let look = self.store.peek(take).await.expect("an answer");
+        look.quotas()[0].remaining()
+    }
+}
+
+/// In each hour of an outage an hour's part of the share, or one request.
+#[tokio::test(start_paused = true)]
 async fn a_fallback_admits_by_the_hour() {
-    let (flaky, store, clock) = wrapped();
+    let it = Wrapped::new(2);
+    let store = &it.store;
     let take = month(2 * 3 * MONTH_HOURS);
-    assert_eq!(allowed(&store, &take, 10).await, 10);
-    flaky.set(Mode::Fails(Kind::Timeout));
-    assert_eq!(allowed(&store, &take, 10).await, 3);
-    let denied = ask(&store, &take).await;
+    assert_eq!(allowed(store, &take, 10).await, 10);
+    it.fails();
+    assert_eq!(it.left(&take).await, 3);
+    assert_eq!(allowed(store, &take, 10).await, 3);
+    let denied = ask(store, &take).await;
     assert_eq!(denied.source(), Source::Fallback);
-    let hour = Duration::from_secs(3_600);
-    assert!(denied.retry_after().expect("a time") <= hour);
-    let dear = ask(&store, &take.clone().with_cost(4)).await;
-    assert_eq!(dear.verdict(), Verdict::Denied { retry_after: hour });
-    clock.set(clock.now() + 3_600_000_000);
-    let charged = ask(&store, &take.clone().with_cost(3)).await;
+    assert!(denied.retry_after().expect("a time") <= HOUR);
+    assert!(denied.quotas()[0].is_exceeded());
+    it.advance(HOUR).await;
+    let charged = ask(store, &take.clone().with_cost(3)).await;
     assert!(charged.is_allowed());
     let receipt = charged.receipt().expect("a receipt");
     let refunded = store.refund(&take.clone().with_cost(2), &receipt).await;
     assert_eq!(refunded.expect("an answer"), 2);
-    assert_eq!(allowed(&store, &take, 10).await, 2);
+    assert_eq!(allowed(store, &take, 10).await, 2);
     store.reset(&take).await.expect_err("the store is gone");
-    assert_eq!(allowed(&store, &take, 10).await, 3);
+    assert_eq!(allowed(store, &take, 10).await, 3);
 
-    // A budget of less than a unit an hour waits for the store.
-    assert_eq!(allowed(&store, &month(MONTH_HOURS), 10).await, 0);
-    flaky.set(Mode::Works);
-    assert_eq!(allowed(&store, &take, 10).await, 10);
+    // A greater cost has an hour for itself; one above the share has no place.
+    it.advance(HOUR).await;
+    let dear = take.clone().with_cost(40);
+    assert!(ask(store, &dear).await.is_allowed());
+    let denied = ask(store, &take).await;
+    assert!(denied.retry_after().expect("a time") <= HOUR);
+    it.advance(HOUR).await;
+    let all = take.clone().with_cost(3 * MONTH_HOURS + 1);
+    assert_eq!(ask(store, &all).await.verdict(), Verdict::Never);
+    it.flaky.set(Mode::Works);
+    assert_eq!(allowed(store, &take, 10).await, 10);
+}
+
+/// All of a share is a period's.
+#[tokio::test(start_paused = true)]
+async fn a_fallback_admits_its_share_once_in_a_period() {
+    let it = Wrapped::new(4);
+    it.fails();
+    let take = month(10);
+    for expected in [1, 1, 0, 0] {
+        assert_eq!(allowed(&it.store, &take, 3).await, expected);
+        it.advance(HOUR).await;
+    }
+    let denied = ask(&it.store, &take).await;
+    assert_eq!(denied.retry_after(), Some(it.to_the_end()));
+    it.advance(it.to_the_end()).await;
+    assert_eq!(allowed(&it.store, &take, 3).await, 1);
+    // Less than one is one.
+    let bobs = Take::new(Arc::clone(month(3).rule()), Key::from("bob"));
+    for expected in [1, 0] {
+        assert_eq!(allowed(&it.store, &bobs, 3).await, expected);
+        it.advance(HOUR).await;
+    }
 }
 
 /// What the store said last is kept until the period ends, or the store says otherwise.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_admits_nothing_of_what_is_used_up() {
-    let (flaky, store, _) = wrapped();
-    let take = month(2 * 3 * MONTH_HOURS);
-    let all = ask(&store, &take.clone().with_cost(2 * 3 * MONTH_HOURS)).await;
+    let it = Wrapped::new(2);
+    let (store, take) = (&it.store, month(2 * 3 * MONTH_HOURS));
+    let all = ask(store, &take.clone().with_cost(2 * 3 * MONTH_HOURS)).await;
     let receipt = all.receipt().expect("it was allowed");
-    flaky.set(Mode::Fails(Kind::Timeout));
-    let denied = ask(&store, &take).await;
+    it.fails();
+    let denied = ask(store, &take).await;
     assert_eq!(denied.source(), Source::Fallback);
-    let left = denied.retry_after().expect("a time");
-    assert!(left <= all.reset_after() && all.reset_after() - left < SECOND);
+    assert_eq!(denied.retry_after(), Some(all.reset_after()));
     assert_eq!(denied.quotas()[0].remaining(), 0);
+    assert_eq!(it.left(&take).await, 0);
     // Another key has its share.
     let bob = Take::new(Arc::clone(take.rule()), Key::from("bob"));
-    assert_eq!(allowed(&store, &bob, 10).await, 3);
+    assert_eq!(allowed(store, &bob, 10).await, 3);
 
-    flaky.set(Mode::Works);
+    it.flaky.set(Mode::Works);
     store.refund(&take, &receipt).await.expect("an answer");
-    assert!(ask(&store, &take.clone().looking()).await.is_allowed());
-    flaky.set(Mode::Fails(Kind::Timeout));
-    assert_eq!(allowed(&store, &take, 10).await, 3);
+    assert!(ask(store, &take.clone().looking()).await.is_allowed());
+    it.fails();
+    assert_eq!(allowed(store, &take, 10).await, 1);
+    // A period later the store has all of it again.
+    it.advance(it.to_the_end()).await;
+    assert_eq!(allowed(store, &take, 10).await, 3);
+}
+
+/// It admits what was left, and no more; a refund gives it back, a settlement above is charged.
+#[tokio::test(start_paused = true)]
+async fn a_fallback_admits_what_was_left() {
+    let it = Wrapped::new(2);
+    let (store, take) = (&it.store, month(10_000));
+    let of = |units| take.clone().with_cost(units);
+    assert!(ask(store, &of(9_995)).await.is_allowed());
+    it.fails();
+    assert_eq!(it.left(&take).await, 5);
+    let denied = ask(store, &of(6)).await;
+    assert_eq!(denied.retry_after(), Some(it.to_the_end()));
+    assert_eq!(denied.quotas()[0].remaining(), 5);
+    let receipt = ask(store, &of(4)).await.receipt().expect("it was allowed");
+    it.advance(2 * HOUR).await;
+    assert_eq!(allowed(store, &take, 10).await, 1);
+    // Hours later, too.
+    let refunded = store.refund(&of(3), &receipt).await;
+    assert_eq!(refunded.expect("an answer"), 3);
+    assert_eq!(it.left(&take).await, 3);
+    let receipt = ask(store, &take).await.receipt().expect("it was allowed");
+    let owed = store.owe(&of(7), &receipt).await;
+    assert_eq!(owed.expect("an answer"), 7);
+    it.advance(HOUR).await;
+    assert_eq!(it.left(&take).await, 0);
+    assert_eq!(ask(store, &take).await.retry_after(), Some(it.to_the_end()));
+}
+
+/// Outages come and go: in each period a fallback admits no more than its share, and behind each
+/// answer no more than that said is left; and denies what no hour, share or answer forbids.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_no_second_budget() {
+    for seed in 0..40 {
+        let mut random = kit::random::Random::new(seed);
+        let max = [1, 10, 500, 10_000, 100_000][random.below(5) as usize];
+        let processes = 1 + random.below(5);
+        let share = (max / processes).max(1);
+        let part = share / MONTH_HOURS;
+        let it = Wrapped::new(u32::try_from(processes).expect("few"));
+        let (mut end, mut admitted, mut left) = (it.month().end, 0, max);
+        let mut charged: Vec<(std::time::SystemTime, u64, Receipt)> = Vec::new();
+        let mut is_up = true;
+        for _ in 0..600 {
+            if random.is(10) {
+                is_up = !is_up;
+                it.flaky.set(if is_up {
+                    Mode::Works
+                } else {
+                    Mode::Fails(Kind::Timeout)
+                });
+            }
+            let minutes = [0, 1, 50, 60, 600, 9_000][random.below(6) as usize];
+            it.advance(Duration::from_micros(60_000_000 * minutes + 2_777))
+                .await;
+            if it.month().end != end {
+                (end, admitted, left) = (it.month().end, 0, max);
+                charged.clear();
+            }
+            if random.is(10) && !charged.is_empty() {
+                let (_, units, receipt) =
+                    charged.swap_remove(random.below(charged.len() as u64) as usize);
+                let take = month(max).with_cost(units);
+                let refunded = it.store.refund(&take, &receipt).await;
+                assert_eq!(refunded.expect("an answer"), units, "seed {seed}");
+                (admitted, left) = (admitted - units, left + units);
+                continue;
+            }
+            let up_to = [1, 1 + part, 1 + share, 1 + max / 3];
+            let up_to = up_to[random.below(4) as usize];
+            let cost = 1 + random.below(up_to);
+            let decision = ask(&it.store, &month(max).with_cost(cost)).await;
+            if is_up {
+                left = decision.quotas()[0].remaining();
+                continue;
+            }
+            let now = it.now();
+            let within_hour = |at: std::time::SystemTime, behind: Duration| {
+                now.duration_since(at).expect("before") < HOUR + behind
+            };
+            let used_in = |behind| {
+                let charged = charged.iter().filter(|(at, ..)| within_hour(*at, behind));
+                charged.map(|(_, units, _)| units).sum::<u64>()
+            };
+            let of_hour = part.max(cost);
+            let context =
+                format!("seed {seed}: {cost} of {max}, {admitted} of {share}, {left} left");
+            match decision.receipt() {
+                Some(receipt) => {
+                    (admitted, left) = (admitted + cost, left.checked_sub(cost).expect(&context));
+                    assert!(admitted <= share, "{context}");
+                    assert!(used_in(Duration::ZERO) + cost <= of_hour, "{context}");
+                    charged.push((now, cost, receipt));
+                }
+                None => {
+                    let is_hour = used_in(2 * MILLISECOND) + cost > of_hour;
+                    assert!(
+                        is_hour || admitted + cost > share || cost > left,
+                        "{context}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 /// A denial is cached until the end of the month.

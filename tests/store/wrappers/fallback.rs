@@ -200,6 +200,26 @@ async fn a_refund_goes_where_the_receipt_is_from() {
     assert_eq!(lost.expect_err("nobody there").kind(), Kind::Timeout);
 }
 
+/// Also where a share is less than one request, and so one in a longer window.
+#[tokio::test]
+async fn a_refund_of_a_share_in_a_longer_window() {
+    let (store, _) = fallback(&gone(), Share::of_processes(4));
+    for algorithm in Algorithm::ALL {
+        for cost in [1, 3] {
+            let rule = rule(quota(3, 60 * SECOND)).with_algorithm(algorithm);
+            let take = Take::new(rule.into(), Key::from(cost.to_string())).with_cost(cost);
+            for _ in 0..2 {
+                let receipt = charge(&store, &take).await;
+                let one = take.clone().with_cost(1);
+                let refunded = refunds(&store, &one, &receipt).await;
+                let rest = take.clone().with_cost(cost - 1);
+                let refunded = refunded + refunds(&store, &rest, &receipt).await;
+                assert_eq!(refunded, cost, "{algorithm:?}");
+            }
+        }
+    }
+}
+
 /// The error says that the store inside may count on; what was counted here is forgotten.
 #[tokio::test]
 async fn a_reset_forgets_here_and_inside() {
