@@ -102,7 +102,7 @@ for place = 1, kind == USUAL and #KEYS or 0 do
   if rule_from ~= rule_at then
     quotas, expiry, slice, behind = unpack(RULE_HEAD, question, rule_from)
     rule_at, expiry_text, this_slice, longest, largest = rule_from, nil, floor(now / slice), 0, 0
-    for n = 1, quotas do
+    for n = 1, quotas < CALENDAR and quotas or 0 do
       local max, window
       max, window, behind = unpack(LOG_QUOTA, question, behind)
       if window > longest then longest, longest_max = window, max end

@@ -389,3 +389,24 @@ async fn receipts_from_before_give_nothing_back() {
         assert_eq!((owed, clocked.remaining(&take).await), (0, 19));
     }
 }
+
+/// Also where the call begins with the usual case of a log, which reads the quotas of its rules.
+#[tokio::test]
+async fn units_owed_travel_with_takes_of_windows() {
+    let (_server, store) = started().await;
+    let rule = Rule::with_policies("budget", [Policy::calendar(Period::MONTH, 20)]);
+    let rule = rule.expect("valid").with_owe_at_most(9);
+    let take = Take::new(rule.into(), Key::from("alice"));
+    let receipt = ask(&store, &take).await.receipt().expect("a receipt");
+    let minute: Arc<Rule> = Rule::new("minute", [Quota::per_minute(9)])
+        .expect("valid")
+        .into();
+    let others = (0..3).map(|n| Take::new(Arc::clone(&minute), Key::from(n)));
+    let others: Vec<_> = others.collect();
+    let takes = join_all(others.iter().map(|take| store.take(take)));
+    let (decisions, owed) = tokio::join!(takes, store.owe(&take, &receipt));
+    for decision in decisions {
+        assert!(decision.expect("a decision").is_allowed());
+    }
+    assert_eq!(owed.expect("an answer"), 1);
+}
