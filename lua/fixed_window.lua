@@ -26,7 +26,8 @@ local rule_at, quotas, expiry, slice, max, window, this_slice, expiry_text, _
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under windows of this
 -- length alone, or never. All else is left for the core.
-for place = 1, kind == USUAL and #keys or 0 do
+local place, places = 1, kind == USUAL and #keys or 0
+while place <= places do
   local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
@@ -34,6 +35,7 @@ for place = 1, kind == USUAL and #keys or 0 do
     quotas, expiry, slice, max, window = unpack(FIXED_RULE, question, rule_from)
     this_slice = floor(now / slice)
   end
+  -- include: calendar_read
 
   local mark, serial, last_charge, window_then, refundable_since, start, used
   if raw and #raw == FIXED_STATE_SIZE then
@@ -52,7 +54,7 @@ for place = 1, kind == USUAL and #keys or 0 do
     if last_charge ~= now then serial = 0 end
     refundable_since, start, used = now, now, 0
   end
-  local allowed = cost * takes <= max - used and takes or floor((max - used) / cost)
+  local allowed = cost * fitting <= max - used and fitting or floor((max - used) / cost)
   local reset, answer = start + window - now, ''
   if is_usual and allowed > 0 then
     used, serial = used + cost * allowed, (serial + cost * allowed) % MODULUS
@@ -71,10 +73,13 @@ for place = 1, kind == USUAL and #keys or 0 do
     answer = pack(ANSWER, ALLOWED, allowed, serial, max - used, reset)
   end
   if is_usual and allowed < takes then
-    answer = answer .. pack(ANSWER, DENIED, takes - allowed, reset, max - used, reset)
+    local wait = used + cost > max and reset or 0
+    answer = answer
+      .. pack(ANSWER, DENIED, takes - allowed, wait, max - used, used > 0 and reset or 0)
   end
   replies[place + 1] = is_usual and answer
-  is_left = is_left or not is_usual
+  -- include: calendar_charge
+  is_left, place = is_left or not is_usual, next_place
 end
 if kind == USUAL and not is_left then return concat(replies) end
 

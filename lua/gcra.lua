@@ -87,7 +87,8 @@ local is_exact, expiry_text, this_slice
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under windows of this
 -- length alone, or never. All else is left for the core.
-for place = 1, kind == USUAL and #keys or 0 do
+local place, places = 1, kind == USUAL and #keys or 0
+while place <= places do
   local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
@@ -97,6 +98,7 @@ for place = 1, kind == USUAL and #keys or 0 do
     this_slice = floor(now / slice)
     is_exact = quotas == 1 and max > 0 and (burst + pace_units) * pace_micros < EXACT
   end
+  -- include: calendar_read
 
   local mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
     start, units
@@ -122,7 +124,8 @@ for place = 1, kind == USUAL and #keys or 0 do
     is_usual = is_usual and product < EXACT
     units, start = units - floor(product / window), math.max(now - floor(product % window / max), 0)
   end
-  is_usual = is_usual and units <= burst + pace_units and (is_same or units + cost <= burst)
+  is_usual = is_usual and units <= burst + pace_units
+    and (is_same or fitting > 0 and units + cost <= burst)
 
   -- The units that have not drained yet. A product that is too large to be exact is larger than all
   -- units, so that nothing is left. If nothing is left, the bucket begins afresh.
@@ -131,7 +134,8 @@ for place = 1, kind == USUAL and #keys or 0 do
     if last_charge ~= now then serial = 0 end
     refundable_since, start, units, used, paced_for = now, now, 0, 0, 0
   end
-  local allowed = cost * takes <= burst - used and takes or math.max(floor((burst - used) / cost), 0)
+  local allowed = cost * fitting <= burst - used and fitting
+    or math.max(floor((burst - used) / cost), 0)
 
   local answer = ''
   if is_usual and allowed > 0 then
@@ -155,12 +159,14 @@ for place = 1, kind == USUAL and #keys or 0 do
     if allowed > 1 then answer = answer .. pack('>I7', units) end
   end
   if is_usual and allowed < takes then
-    local wait = start + ceil((units + cost - burst) * pace_micros / pace_units) - now
+    local wait = used + cost > burst
+      and start + ceil((units + cost - burst) * pace_micros / pace_units) - now or 0
     local reset = used > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, math.max(burst - used, 0), reset)
   end
   replies[place + 1] = is_usual and answer
-  is_left = is_left or not is_usual
+  -- include: calendar_charge
+  is_left, place = is_left or not is_usual, next_place
 end
 if kind == USUAL and not is_left then return concat(replies) end
 

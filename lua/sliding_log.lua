@@ -22,15 +22,15 @@ local floor, concat, format, sub = math.floor, table.concat, string.format, stri
 local clock = not ARGV[3] and call('TIME')
 local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
 local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or ARGV[3]
-local question = ARGV[1]
+local question, keys = ARGV[1], KEYS
 local kind, at = unpack('>BI2', question)
 
 -- A lone take in its usual case: what the page below does, for one take of one key under one quota.
 -- All else is left for that page.
-if kind == USUAL and #question == LOG_LONE_SIZE and not KEYS[2] then
-  local slice, max, window, cost, takes, deadline = unpack(LOG_LONE, question)
-  local key = KEYS[1]
-  local is_usual = takes == 1 and now <= deadline and cost > 0 and cost <= max
+if kind == USUAL and #question == LOG_LONE_SIZE and not keys[2] then
+  local number, slice, max, window, cost, takes, deadline = unpack(LOG_LONE, question)
+  local key = keys[1]
+  local is_usual = number == 1 and takes == 1 and now <= deadline and cost > 0 and cost <= max
   local found = is_usual and pcall('ZRANGE', key, '-1', '-1')
   local newest = found and (found[1] or found.err)
   local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, serial, _
@@ -96,13 +96,14 @@ local maxes, windows, edges, firsts, used = { 0 }, { 0 }, { false }, { 0 }, { 0 
 
 -- The usual case: takes of one cost, and a key whose newest entry is inside of the longest
 -- window and was charged under one of this length; or a new key. All else is left for the core.
-for place = 1, kind == USUAL and #KEYS or 0 do
-  local key, rule_from, rows, cost, takes, deadline = KEYS[place], nil, nil, nil, nil, nil
+local place, places = 1, kind == USUAL and #keys or 0
+while place <= places do
+  local key, rule_from, rows, cost, takes, deadline = keys[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     quotas, expiry, slice, behind = unpack(RULE_HEAD, question, rule_from)
     rule_at, expiry_text, this_slice, longest, largest = rule_from, nil, floor(now / slice), 0, 0
-    for n = 1, quotas do
+    for n = 1, quotas < CALENDAR and quotas or 0 do
       local max, window
       max, window, behind = unpack(LOG_QUOTA, question, behind)
       if window > longest then longest, longest_max = window, max end
@@ -111,6 +112,7 @@ for place = 1, kind == USUAL and #KEYS or 0 do
     end
   end
 
+  -- include: calendar_read
   local is_usual = rows == 1 and now <= deadline and cost > 0
   -- The newest entry describes the whole set. An error is no entry: only a key without one is new.
   local found = is_usual and pcall('ZRANGE', key, '-1', '-1')
@@ -127,7 +129,7 @@ for place = 1, kind == USUAL and #KEYS or 0 do
     and (total > oldest_base or not newest) and total < MODULUS - largest and serial < MODULUS - largest
 
   -- The units in each window, and how many takes fit.
-  local allowed, edge, longest_first, longest_base = takes, nil, nil, nil
+  local allowed, edge, longest_first, longest_base = fitting, nil, nil, nil
   for n = 1, is_usual and quotas or 0 do
     local max, window, first_base, first_stamp = maxes[n], windows[n], oldest_base, oldest_stamp
     if oldest_stamp <= now - window then
@@ -196,7 +198,8 @@ for place = 1, kind == USUAL and #KEYS or 0 do
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, first_left, first_reset) .. others
   end
   replies[place + 1] = is_usual and answer
-  is_left = is_left or not is_usual
+  -- include: calendar_charge
+  is_left, place = is_left or not is_usual, next_place
 end
 if kind == USUAL and not is_left then return concat(replies) end
 

@@ -28,7 +28,8 @@ local this_slice, expiry_text, _
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under
 -- windows of this length alone, or never. All else is left for the core.
-for place = 1, kind == USUAL and #keys or 0 do
+local place, places = 1, kind == USUAL and #keys or 0
+while place <= places do
   local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
@@ -37,6 +38,7 @@ for place = 1, kind == USUAL and #keys or 0 do
     this_slice = floor(now / slice)
     length = math.max(floor(window / sub_windows), 1)
   end
+  -- include: calendar_read
 
   local mark, serial, last_charge, window_then, refundable_since, length_then, base, number
   local stamp, total = now, 0
@@ -71,10 +73,10 @@ for place = 1, kind == USUAL and #keys or 0 do
     if last_charge ~= now then serial = 0 end
     refundable_since = now
   end
-  local allowed = cost * takes <= max - used and takes or floor((max - used) / cost)
+  local allowed = cost * fitting <= max - used and fitting or floor((max - used) / cost)
   -- If one unit has to leave for the next take to fit, the oldest entry suffices.
   is_usual = is_usual and used >= 0 and used <= max
-    and (allowed == takes or used + allowed * cost + cost == max + 1)
+    and (allowed == takes or used + allowed * cost + cost <= max + 1)
 
   local answer = ''
   if is_usual and allowed > 0 then
@@ -104,11 +106,13 @@ for place = 1, kind == USUAL and #keys or 0 do
     stamp = now
   end
   if is_usual and allowed < takes then
-    answer = answer .. pack(ANSWER, DENIED, takes - allowed, first_stamp + window - now, max - used,
-      stamp + window - now)
+    local wait = used + cost > max and first_stamp + window - now or 0
+    local reset = used > 0 and stamp + window - now or 0
+    answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, max - used, reset)
   end
   replies[place + 1] = is_usual and answer
-  is_left = is_left or not is_usual
+  -- include: calendar_charge
+  is_left, place = is_left or not is_usual, next_place
 end
 if kind == USUAL and not is_left then return concat(replies) end
 

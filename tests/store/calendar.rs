@@ -389,3 +389,83 @@ async fn receipts_from_before_give_nothing_back() {
         assert_eq!((owed, clocked.remaining(&take).await), (0, 19));
     }
 }
+
+/// Also where the call begins with the usual case of a log, which reads the quotas of its rules.
+#[tokio::test]
+async fn units_owed_travel_with_takes_of_windows() {
+    let (_server, store) = started().await;
+    let rule = Rule::with_policies("budget", [Policy::calendar(Period::MONTH, 20)]);
+    let rule = rule.expect("valid").with_owe_at_most(9);
+    let take = Take::new(rule.into(), Key::from("alice"));
+    let receipt = ask(&store, &take).await.receipt().expect("a receipt");
+    let minute: Arc<Rule> = Rule::new("minute", [Quota::per_minute(9)])
+        .expect("valid")
+        .into();
+    let others = (0..3).map(|n| Take::new(Arc::clone(&minute), Key::from(n)));
+    let others: Vec<_> = others.collect();
+    let takes = join_all(others.iter().map(|take| store.take(take)));
+    let (decisions, owed) = tokio::join!(takes, store.owe(&take, &receipt));
+    for decision in decisions {
+        assert!(decision.expect("a decision").is_allowed());
+    }
+    assert_eq!(owed.expect("an answer"), 1);
+}
+
+/// A rule of a month, alone or behind windows of each algorithm.
+fn months() -> Vec<Take> {
+    let month = || Policy::calendar(Period::MONTH, 20);
+    let alone = Rule::with_policies("alone", [month()]).expect("valid");
+    let beside = Algorithm::ALL.into_iter().map(|algorithm| {
+        let policies = [Policy::from(Quota::per_minute(9)), month()];
+        let path = algorithm.name().replace('-', "");
+        let rule = Rule::with_policies(&path, policies).expect("valid");
+        rule.with_algorithm(algorithm)
+    });
+    let rules = [alone].into_iter().chain(beside);
+    rules
+        .map(|rule| Take::new(rule.into(), Key::from("alice")))
+        .collect()
+}
+
+/// By the usual case; a key whose period has begun lives long enough.
+#[tokio::test]
+async fn its_expiry_is_set_once_in_a_period() {
+    let (server, store) = started().await;
+    for take in months() {
+        let path = take.rule().path();
+        assert_eq!(allowed(&store, &take, 1).await, 1);
+        let name = &kit::keys(&server, &format!("*{path}*~month"))[0];
+        kit::run(&server, &format!("PEXPIRE {name} 9000000"));
+        let decision = ask(&store, &take).await;
+        let left = decision.quotas().last().expect("the month").remaining();
+        assert_eq!(left, 18, "{path}");
+        let life: u64 = kit::query(&server, &format!("PTTL {name}"));
+        assert!(life <= 9_000_000, "{path}: {life}");
+    }
+}
+
+/// Who would have been charged is told so, and nobody else.
+#[tokio::test]
+async fn a_server_without_memory_denies_what_is_used_up() {
+    let (server, store) = started().await;
+    let take = &months()[0];
+    let keys = (0..9).map(|key| Take::new(take.rule().clone(), Key::from(key)));
+    let takes: Vec<_> = keys.collect();
+    for (at, take) in takes.iter().enumerate() {
+        let used = if at % 3 == 0 { 20 } else { 1 };
+        assert_eq!(allowed(&store, take, used).await, used);
+    }
+    kit::run(&server, "CONFIG SET maxmemory 1");
+    let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+    kit::run(&server, "CONFIG SET maxmemory 0");
+    for (at, answer) in answers.into_iter().enumerate() {
+        match answer {
+            Ok(decision) => assert!(!decision.is_allowed() && at % 3 == 0, "{at}"),
+            Err(error) => {
+                assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);
+                assert_ne!(at % 3, 0, "it would not have been charged");
+                assert_eq!(ask(&store, &takes[at]).await.remaining(), 18);
+            }
+        }
+    }
+}

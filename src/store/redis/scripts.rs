@@ -20,6 +20,8 @@ const LIBRARY: Library = Library {
         "sliding_window_take",
         "permits",
         "calendar",
+        "calendar_read",
+        "calendar_charge",
         "sliding_log",
         "sliding_log_take",
         "pace",

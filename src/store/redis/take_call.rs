@@ -72,8 +72,8 @@ pub(super) struct TakeCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CallKind {
     what: CallWhat,
-    /// Takes over several counts, or of permits, have calls of their own: they have no usual case,
-    /// and what they cost is not added to the calls of others.
+    /// Takes over several counts, or of one that is not of windows, have calls of their own: what
+    /// they cost is not added to the calls of others.
     is_list: bool,
     /// Whether their keys may be held: then each has another key that says until when.
     holds: bool,

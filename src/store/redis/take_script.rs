@@ -64,8 +64,12 @@ pub(super) fn write_questions(
     into: &mut Vec<u8>,
 ) {
     let is_usual = |key: &KeyTakes| {
-        let asked = key.first();
-        !asked.is_list() && !asked.owes() && asked.first().spec.is_usual()
+        let is_known = match key.counts() {
+            [one] => one.spec.is_usual() || one.spec.calendar().is_some(),
+            [one, other] => one.spec.is_usual() && other.spec.calendar().is_some(),
+            _ => false,
+        };
+        is_known && !key.first().owes()
     };
     let mut counts = keys.iter().flat_map(|key| key.counts());
     let may_be_held = counts.any(|it| it.spec.may_be_held());

@@ -6,8 +6,9 @@ use super::history::{
     BEGINNING, Cost, History, KeyRows, Move, Number, QuotaNumbers, RowNumbers, RuleNumbers, Step,
     write,
 };
+use super::months;
 
-fn rule(max: u64, window: u64, burst: u64, sub_windows: u64) -> RuleNumbers {
+pub(super) fn rule(max: u64, window: u64, burst: u64, sub_windows: u64) -> RuleNumbers {
     RuleNumbers {
         quotas: vec![QuotaNumbers {
             max,
@@ -18,7 +19,7 @@ fn rule(max: u64, window: u64, burst: u64, sub_windows: u64) -> RuleNumbers {
     }
 }
 
-fn take(cost: Cost) -> Step {
+pub(super) fn take(cost: Cost) -> Step {
     let row = RowNumbers {
         cost,
         takes: 1,
@@ -28,18 +29,24 @@ fn take(cost: Cost) -> Step {
 }
 
 fn take_rows(rule: usize, rows: Vec<RowNumbers>) -> Step {
-    Step::Take(vec![KeyRows { key: 1, rule, rows }], false)
+    let of = KeyRows {
+        key: 1,
+        rule,
+        rows,
+        month: None,
+    };
+    Step::Take(vec![of], false)
 }
 
-fn take_one() -> Step {
+pub(super) fn take_one() -> Step {
     take(Cost::Units(1))
 }
 
-fn pass(micros: i64) -> Step {
+pub(super) fn pass(micros: i64) -> Step {
     Step::Clock(Move::By(micros))
 }
 
-fn play(rule: RuleNumbers, steps: Vec<Step>) -> History {
+pub(super) fn play(rule: RuleNumbers, steps: Vec<Step>) -> History {
     History {
         rules: [rule.clone(), rule],
         steps,
@@ -54,6 +61,7 @@ pub(super) fn one_take() -> History {
 pub(super) fn sound(algorithm: Algorithm) -> Vec<History> {
     let mut histories = vec![unusual_questions(), refunded(), clock_goes_back()];
     histories.extend(reloads());
+    histories.extend(months::sound());
     if algorithm == Algorithm::Gcra {
         histories.extend([rules_in_turn(), inexact_drain()]);
     }
@@ -64,6 +72,7 @@ pub(super) fn histories_of(algorithm: Algorithm) -> Vec<History> {
     let mut histories = sound(algorithm);
     histories.extend([large_totals(), totals_near_the_modulus(), another_mark()]);
     histories.extend(damaged_fields());
+    histories.extend(months::damaged());
     match algorithm {
         Algorithm::Gcra => histories.push(inexact_products()),
         Algorithm::SlidingWindow => histories.push(entries_out_of_order()),

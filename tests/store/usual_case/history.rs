@@ -3,8 +3,10 @@
 use proptest::prelude::{any, *};
 use tidegate::{Algorithm, Quota};
 
+use super::months::{JOINT, MonthRow, month};
+
 /// No deadline, and a cost that never fits.
-const MAX_NUMBER: u64 = 1 << 53;
+pub(super) const MAX_NUMBER: u64 = 1 << 53;
 const MODULUS: u64 = 1 << 52;
 const MIN_SLICE: u64 = 1 << 20;
 /// Not far from the real time.
@@ -46,6 +48,8 @@ pub(super) struct KeyRows {
     pub(super) key: u8,
     pub(super) rule: usize,
     pub(super) rows: Vec<RowNumbers>,
+    /// The take of its first row is of a count of the calendar, too.
+    pub(super) month: Option<MonthRow>,
 }
 
 /// Where the clock goes.
@@ -133,6 +137,11 @@ fn key() -> impl Strategy<Value = u8> {
     prop_oneof![4 => Just(1_u8), 1 => 1..=4_u8]
 }
 
+/// Also one of the calendar.
+fn any_key() -> impl Strategy<Value = u8> {
+    prop_oneof![4 => key(), 1 => key().prop_map(|key| key + 4)]
+}
+
 fn row() -> impl Strategy<Value = RowNumbers> {
     let cost = prop_oneof![
         10 => Just(Cost::Units(1)),
@@ -159,14 +168,20 @@ fn take() -> impl Strategy<Value = Step> {
         ]
     };
     let rules = || prop_oneof![4 => Just(0_usize), 1 => Just(1)];
-    let one =
-        (key(), rules(), rows()).prop_map(|(key, rule, rows)| vec![KeyRows { key, rule, rows }]);
-    let questions = prop::collection::vec((1..=4_u8, rules(), rows()), 2..=4);
-    let several = (questions, prop::bool::weighted(0.15)).prop_map(|(questions, repeats)| {
+    let months = || prop_oneof![2 => Just(None), 1 => month().prop_map(Some)];
+    let of = |(key, rule, rows, month)| KeyRows {
+        key,
+        rule,
+        rows,
+        month,
+    };
+    let one = (key(), rules(), rows(), months()).prop_map(move |it| vec![of(it)]);
+    let questions = prop::collection::vec((1..=4_u8, rules(), rows(), months()), 2..=4);
+    let several = (questions, prop::bool::weighted(0.15)).prop_map(move |(questions, repeats)| {
         let mut keys: Vec<KeyRows> = Vec::new();
-        for (key, rule, rows) in questions {
-            if repeats || keys.iter().all(|before| before.key != key) {
-                keys.push(KeyRows { key, rule, rows });
+        for it in questions {
+            if repeats || keys.iter().all(|before| before.key != it.0) {
+                keys.push(of(it));
             }
         }
         keys
@@ -200,19 +215,20 @@ fn meddle() -> impl Strategy<Value = Step> {
         1 => (-200..=-1_i64).prop_map(Number::IsModulus),
         4 => near().prop_map(Number::More),
     ];
-    let marks = prop::sample::select(vec![0_u8, b'x', 247, 248, 249, 250, 251, 252, 253]);
+    let marks = prop::sample::select(vec![0_u8, b'x', 247, 248, 249, 250, 251, 252, 253, 254]);
     let text = (marks, 0..120_usize, any::<u8>()).prop_map(|(mark, length, fill)| {
         let mut text = vec![mark];
         text.resize(length + 1, fill);
         text
     });
     prop_oneof![
-        2 => (key(), text.clone()).prop_map(|(key, text)| Step::Write(key, text)),
+        2 => (any_key(), text.clone()).prop_map(|(key, text)| Step::Write(key, text)),
         1 => (key(), text).prop_map(|(key, text)| Step::Set(key, text)),
-        1 => key().prop_map(Step::List),
-        3 => (key(), any::<u16>(), 1..=255_u8).prop_map(|(key, at, by)| Step::Flip(key, at, by)),
-        2 => (key(), 0..80_u16).prop_map(|(key, length)| Step::Cut(key, length)),
-        9 => (key(), 0..11_usize, number).prop_map(|(key, at, to)| Step::Field(key, at, to)),
+        1 => any_key().prop_map(Step::List),
+        3 => (any_key(), any::<u16>(), 1..=255_u8)
+            .prop_map(|(key, at, by)| Step::Flip(key, at, by)),
+        2 => (any_key(), 0..80_u16).prop_map(|(key, length)| Step::Cut(key, length)),
+        9 => (any_key(), 0..11_usize, number).prop_map(|(key, at, to)| Step::Field(key, at, to)),
         2 => (key(), 1..40_u64).prop_map(|(key, less)| Step::Shift(key, MODULUS - less)),
     ]
 }
@@ -222,9 +238,9 @@ fn step(meddles: u32) -> impl Strategy<Value = Step> {
     prop_oneof![
         40 => take(),
         20 => clock(),
-        5 => (key(), receipts, prop::bool::weighted(0.1))
+        5 => (any_key(), receipts, prop::bool::weighted(0.1))
             .prop_map(|(key, receipts, keeps)| Step::Refund(key, receipts, keeps)),
-        1 => key().prop_map(Step::Reset),
+        1 => any_key().prop_map(Step::Reset),
         3 => (0..2_usize, rule()).prop_map(|(place, rule)| Step::Rule(place, rule)),
         meddles => meddle(),
     ]
@@ -309,17 +325,24 @@ pub(super) fn questions(
     keys: &[KeyRows],
     now: u64,
 ) -> Vec<u8> {
-    let mut numbers: Vec<u8> = keys.iter().map(|key| key.key).collect();
+    let mut numbers: Vec<u8> = keys.iter().flat_map(|key| key.keys(algorithm)).collect();
     numbers.sort_unstable();
     let repeats = numbers.windows(2).any(|pair| pair[0] == pair[1]);
     let mut bytes = vec![repeats.into(), 0, 0];
     let mut places = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
         places.push(u16::try_from(bytes.len() + 1).expect("short"));
-        if keys.iter().any(|key| key.rule == at) {
+        let mut of_windows = keys.iter().filter(|key| key.has_windows(algorithm));
+        if of_windows.any(|key| key.rule == at) {
             bytes.extend(rule.bytes(algorithm));
         }
     }
+    let mut months = Vec::new();
+    for month in keys.iter().filter_map(|key| key.month.as_ref()) {
+        months.push(u16::try_from(bytes.len() + 1).expect("short"));
+        bytes.extend(month.rule(now));
+    }
+    let mut months = months.into_iter();
     let records = u16::try_from(bytes.len() + 1).expect("short");
     bytes[1..3].copy_from_slice(&records.to_be_bytes());
     let write_row = |key: &KeyRows, row: &RowNumbers, bytes: &mut Vec<u8>| {
@@ -333,11 +356,26 @@ pub(super) fn questions(
         write(&[deadline.unwrap_or(MAX_NUMBER)], bytes);
     };
     for key in keys {
-        bytes.extend(places[key.rule].to_be_bytes());
-        bytes.extend(u16::try_from(key.rows.len()).expect("few").to_be_bytes());
-        write_row(key, &key.rows[0], &mut bytes);
+        let number = key.keys(algorithm).count() as u16;
+        let flag = key.month.as_ref().map_or(0, |_| JOINT);
+        if key.has_windows(algorithm) {
+            let rows = key.month.as_ref().map_or(key.rows.len() as u16, |_| number);
+            bytes.extend(places[key.rule].to_be_bytes());
+            bytes.extend((flag + rows).to_be_bytes());
+            write_row(key, &key.rows[0], &mut bytes);
+        }
+        if let Some(month) = &key.month {
+            let row = RowNumbers {
+                cost: Cost::Units(month.cost),
+                ..key.rows[0].clone()
+            };
+            let first = if number == 1 { 1 } else { 0 };
+            bytes.extend(months.next().expect("one for each").to_be_bytes());
+            bytes.extend((flag + first).to_be_bytes());
+            write_row(key, &row, &mut bytes);
+        }
     }
-    for key in keys {
+    for key in keys.iter().filter(|key| key.month.is_none()) {
         for row in &key.rows[1..] {
             write_row(key, row, &mut bytes);
         }
@@ -362,7 +400,7 @@ impl History {
                 }
                 Step::Take(keys, skips) => {
                     takes.push(now);
-                    let numbers = keys.iter().map(|key| key.key).collect();
+                    let numbers = keys.iter().flat_map(|key| key.keys(algorithm)).collect();
                     let text = questions(algorithm, &rules, keys, now);
                     ("take", numbers, text, *skips)
                 }

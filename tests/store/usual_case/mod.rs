@@ -6,6 +6,7 @@
 mod conditions;
 mod directed;
 mod history;
+mod months;
 mod play;
 
 use kit::Redis;

@@ -1,6 +1,6 @@
 -- Plays a history in several worlds, step by step, and compares them after each step. It stands
--- behind the functions `take_worlds`, a take for each world; `refund` and `reset`, all of them
--- (KEYS, ARGV); TELLS_HELD; and QUOTA_SIZE, of one in a question.
+-- behind the functions `take_worlds`, a take for each world; `refund`, `refund_calendar` and
+-- `reset`, all of them (KEYS, ARGV); TELLS_HELD; and QUOTA_SIZE, of one in a question.
 --
 -- The server's clock stands still meanwhile, so that no key expires.
 --
@@ -19,6 +19,8 @@
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local MODULUS = 4503599627370496
+-- See formats.md.
+local JOINT, CALENDAR, CALENDAR_MARK, CALENDAR_STATE_SIZE = 32768, 17, 254, 22
 -- The world of the receipts is the first. In the last of three the usual case is used now and then.
 local GENERAL, MIXED = 2, 3
 local receipts = {}
@@ -159,7 +161,9 @@ local function read_receipts(reply, question, keys, now)
   for place = 1, #keys do
     local rule, rows, cost, takes, answers_all
     rule, rows, cost, takes, _, record = unpack('>I2I2I7I2I7', question, record)
-    local limiting, windows = string.byte(question, rule), ''
+    local limiting, windows, is_of_calendar = string.byte(question, rule), '', false
+    if rows >= JOINT then rows = 1 end
+    if limiting == CALENDAR then limiting, is_of_calendar = 0, true end
     for n = 0, limiting - 1 do
       windows = windows .. string.sub(question, rule + 22 + n * QUOTA_SIZE, rule + 28 + n * QUOTA_SIZE)
     end
@@ -172,11 +176,16 @@ local function read_receipts(reply, question, keys, now)
         verdict, alike, at = unpack('>BI2', reply, at)
         if verdict == 4 then
           at, alike, answers_all = at + alike, left, true
-        elseif verdict ~= 3 then
-          if #reply < at + 6 + 14 * limiting then return nil end
-          local serial = read_number(reply, at)
-          at = at + 7 + 14 * limiting
-          if verdict == 1 and cost > 0 then
+        elseif verdict ~= 3 and verdict ~= 7 then
+          local told = is_of_calendar and 1 or limiting
+          if #reply < at + 6 + 14 * told then return nil end
+          local serial, stamp = read_number(reply, at), now
+          if is_of_calendar then stamp = now + read_number(reply, at + 14) end
+          at = at + 7 + 14 * told
+          if is_of_calendar and verdict == 1 then
+            receipts[keys[place]] = receipts[keys[place]] or {}
+            table.insert(receipts[keys[place]], { stamp, serial, cost, windows })
+          elseif verdict == 1 and cost > 0 then
             if TELLS_HELD and alike > 1 then at = at + 7 * limiting end
             local of = receipts[keys[place]] or {}
             receipts[keys[place]] = of
@@ -215,7 +224,8 @@ local function act(world, what, now, numbers, text, flag)
     if skips then text = '\1' .. string.sub(text, 2) end
     return take_worlds[world](keys, { text, '7', now })
   elseif what == 'refund' then
-    return text and cjson.encode(refund({ keys[1], keys[1] .. ':refunded' }, { text, now })) or ''
+    local refunds = tonumber(numbers[1]) > 4 and refund_calendar or refund
+    return text and cjson.encode(refunds({ keys[1], keys[1] .. ':refunded' }, { text, now })) or ''
   elseif what == 'reset' then
     return tostring(reset({ keys[1], keys[1] .. ':refunded', keys[1] .. ':held' }, { 0, now }))
   end
@@ -257,8 +267,10 @@ local function lives(question, keys)
   local life_of = {}
   for _, key in ipairs(keys) do
     local rule = unpack('>I2', question, record)
-    local expiry, slice = unpack('>I7I7', question, rule + 1)
+    local quotas, expiry, slice = unpack('>BI7I7', question, rule)
     record = record + 20
+    -- The key says itself until when it counts.
+    if quotas == CALENDAR then expiry, slice = 0, 0 end
     -- Of two rules of a key, one may have denied.
     life_of[key] = math.min(life_of[key] or math.huge, expiry * 1000 - 2 * slice - 1000)
   end
@@ -266,6 +278,9 @@ local function lives(question, keys)
 end
 
 local dumps, is_damaged = {}, {}
+
+-- A count of the calendar is kept for so long behind its end, less a second in which this runs.
+local NEARLY_TWO_DAYS = 172799000000
 
 -- What differs after a step.
 local function compare(what, now, keys, text, replies)
@@ -294,6 +309,9 @@ local function compare(what, now, keys, text, replies)
             hex(first), hex(content))
         end
         local life = suffix == '' and life_of[key]
+        if string.byte(content) == CALENDAR_MARK and #content == CALENDAR_STATE_SIZE then
+          life = read_number(content, 2) - now + NEARLY_TWO_DAYS
+        end
         local is_charged = life and content ~= (dumps[name] or '')
         if is_charged and not is_damaged[key] and expiry < (now + life) / 1000 then
           return string.format('%s expires too early: %.0f', name, expiry)
@@ -337,6 +355,6 @@ end
 
 local difference = play()
 for world = 1, #take_worlds do
-  for key = 1, 4 do call('DEL', name_of(world, key), name_of(world, key) .. ':refunded') end
+  for key = 1, 8 do call('DEL', name_of(world, key), name_of(world, key) .. ':refunded') end
 end
 return difference or ''

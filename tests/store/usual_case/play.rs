@@ -44,6 +44,7 @@ impl Player {
             function("take", take),
             function("general_take", &kit::script(&file)),
             function("refund", &kit::script(&format!("refund/{file}"))),
+            function("refund_calendar", &kit::script("refund/calendar.lua")),
             function("reset", &kit::script("reset.lua")),
             format!("local TELLS_HELD, QUOTA_SIZE = {tells_held}, {quota_size}\n"),
             "local take_worlds = { take, general_take".to_owned(),
