@@ -39,7 +39,7 @@ end
 
 -- The counter at this place of a state, which `rule_quota` is expected to have charged; nil if it
 -- is damaged.
-local function read_counter(raw, from, _, rule_quota)
+local function read_counter(raw, from, charged_at, rule_quota)
   local first = from + WINDOW_COUNTER_SIZE
   if first - 1 > #raw then return nil end
   local max, window, needed_until, refundable_since, variant, base, number =
@@ -53,7 +53,8 @@ local function read_counter(raw, from, _, rule_quota)
   if not quota or quota.window ~= window or quota.variant ~= variant then
     quota = { max = max, window = window, limit = max, life = window, variant = variant }
   end
-  return { quota = quota, used = 0, needed_until = needed_until,
+  -- What is damaged may say that it never ends.
+  return { quota = quota, used = 0, needed_until = min(needed_until, charged_at + window),
     refundable_since = refundable_since, base = base, entries = sub(raw, first, behind - 1),
     number = number, stamp = stamp, total = total, left = 0, left_total = base }, behind
 end
