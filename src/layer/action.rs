@@ -136,9 +136,13 @@ impl Admission {
         };
         if let Some(mut answer) = self.answer {
             answer.stop_keeping_open();
-            let headers = self.gate.options.headers;
-            let fields = headers.show(&self.rule, answer.decision(), &mut response);
-            Answers::add_outer(response.extensions_mut(), answer, fields);
+            let options = &self.gate.options;
+            let fields = options
+                .headers
+                .show(&self.rule, answer.decision(), &mut response);
+            if !options.without_extensions.response {
+                Answers::add_outer(response.extensions_mut(), answer, fields);
+            }
         }
         response
     }

@@ -35,11 +35,20 @@ pub(crate) struct Options {
     /// Who is told of shares of calendar quotas.
     pub(crate) crossings: Option<Arc<Crossings>>,
     pub(crate) headers: Headers,
+    /// Whether requests go on, and responses go back, without what the layer has decided.
+    pub(super) without_extensions: WithoutExtensions,
     /// Whether nothing reads on what the client of a denied upload still sends.
     pub(crate) closes_uploads: bool,
     /// Whether events contain the hashes of keys.
     #[cfg(feature = "tracing")]
     pub(super) traces_keys: bool,
+}
+
+/// Where a layer leaves out what it has decided.
+#[derive(Clone, Copy, Default)]
+pub(super) struct WithoutExtensions {
+    pub(super) request: bool,
+    pub(super) response: bool,
 }
 
 /// Computes the cost of a request from its head.

@@ -8,7 +8,7 @@ use http::response;
 use tower_layer::Layer;
 
 use super::gate::{Gate, RuleSource};
-use super::options::Options;
+use super::options::{Options, WithoutExtensions};
 use super::{Headers, RateLimit};
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
 use crate::error::KeyError;
@@ -344,6 +344,29 @@ impl RateLimitLayer {
     /// Which fields the responses get. Default: [`Headers::Draft11`].
     pub fn headers(self, headers: Headers) -> Self {
         self.with_option(|it| it.headers = headers)
+    }
+
+    /// Leaves out of an admitted request, of its response, or of both what this layer has decided
+    /// and charged: for services where nobody reads it, which saves an allocation or two each.
+    ///
+    /// Without it in the request, handlers find no [`Decision`](crate::Decision) and no
+    /// [`Charges`](crate::store::Charges) of this layer; under a rule whose handlers
+    /// [settle](Rule::with_settling) they find them all the same. Without it in the response,
+    /// middleware around the layer finds none, and a layer of this crate around it replaces the
+    /// [fields](Self::headers) that this one has written. What answers a denied request stays as it
+    /// is. Default: both have it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::new("api", Duration::from_secs(1), 100)
+    ///     .without_extensions(true, true);
+    /// # let _ = layer;
+    /// ```
+    pub fn without_extensions(self, request: bool, response: bool) -> Self {
+        let without = WithoutExtensions { request, response };
+        self.with_option(|it| it.without_extensions = without)
     }
 
     /// Leaves the body of a request unread that this layer answers itself: while its client still

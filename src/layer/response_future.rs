@@ -220,10 +220,13 @@ where
 
     fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admission>) -> Self {
         if let Some(admitted) = &mut admitted {
+            let rule = &admitted.rule;
+            let without = admitted.gate.options.without_extensions.request;
             if let Some(answer) = &admitted.answer
+                && (!without || rule.settles())
                 && Answers::add_inner(request.extensions_mut(), answer)
             {
-                let warning = Warning::new(WarningKind::ChargedTwice).about(admitted.rule.path());
+                let warning = Warning::new(WarningKind::ChargedTwice).about(rule.path());
                 admitted.gate.warnings.add(warning);
             }
             if let Some(since) = admitted.waiting_since {
@@ -232,7 +235,6 @@ where
             if let Some(outage) = admitted.outage.take() {
                 outage.mark(request.extensions_mut());
             }
-            let rule = &admitted.rule;
             if rule.outcomes().is_some() || rule.counts_failures() {
                 admitted.is_grpc =
                     grpc::content_type(request.method(), request.headers()).is_some();

@@ -98,6 +98,56 @@ async fn no_switch_takes_a_handler_down() {
     }
 }
 
+/// What a layer leaves out is missing there alone. Where the handler settles, it has its charge.
+#[tokio::test]
+async fn a_layer_leaves_out_what_nobody_reads() {
+    let found = async |settles: bool, [request, response]: [bool; 2]| {
+        let rule = per_minute("p", 5).with_settling(settles);
+        let layer = RateLimitLayer::from_rule(rule).without_extensions(request, response);
+        let handler = get(async |charges: Charges, decision: Option<Decision>| {
+            assert_eq!(decision.is_some(), charges.len() == 1);
+            charges.len().to_string()
+        });
+        let response = send(&Router::new().route("/", handler.layer(layer)), "/").await;
+        assert_eq!(response.headers()["ratelimit"], "\"p\";r=4;t=60");
+        let outside = Charges::from_extensions(response.extensions()).len();
+        let decision = Decision::from_extensions(response.extensions());
+        assert_eq!(decision.is_some(), outside == 1);
+        (text(response).await, outside)
+    };
+    for (settles, without, inside, outside) in [
+        (false, [false, false], "1", 1),
+        (false, [true, false], "0", 1),
+        (false, [false, true], "1", 0),
+        (false, [true, true], "0", 0),
+        (true, [true, true], "1", 0),
+    ] {
+        let both = (inside.to_owned(), outside);
+        assert_eq!(found(settles, without).await, both, "{settles} {without:?}");
+    }
+}
+
+/// What the response decides needs none of it, and a denial is marked as ever.
+#[tokio::test]
+async fn without_extensions_outcomes_refund_and_denials_are_told() {
+    let rule = per_minute("p", 1)
+        .with_refund_on(["5xx"])
+        .expect("outcomes");
+    let layer = RateLimitLayer::from_rule(rule).without_extensions(true, true);
+    let fails = || async { StatusCode::BAD_GATEWAY };
+    let app = Router::new()
+        .route("/fails", get(fails))
+        .route("/", get(async || "1"));
+    let app = app.layer(layer);
+    for _ in 0..3 {
+        assert_eq!(send(&app, "/fails").await.status(), StatusCode::BAD_GATEWAY);
+    }
+    assert_eq!(send(&app, "/").await.status(), OK);
+    let denied = send(&app, "/").await;
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(Decision::from_extensions(denied.extensions()).is_some_and(|it| !it.is_allowed()));
+}
+
 #[tokio::test]
 async fn the_extractor_needs_no_layer() {
     let handler = get(async |charges: Charges| charges.len().to_string());

@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use hashbrown::HashTable;
@@ -10,7 +9,8 @@ use super::question::{CountKey, CountOperation, CountQuestion};
 use super::refund_call::RefundCall;
 use super::take_call::{CallKind, TakeCall};
 use crate::connection::{
-    CallQuestion, Carrier, FlightCall, OwnCall, Question, Questions, SendOptions, ServerClock,
+    CallQuestion, Carrier, FlightCall, OwnCall, Question, Questions, RoundTrip, SendOptions,
+    ServerClock,
 };
 
 /// The flight of questions about counts, and of calls that travel with them. It is the source of
@@ -277,11 +277,11 @@ impl FlightCall for CountCall {
         }
     }
 
-    fn hand_out(self, reply: Value, asked: Instant, carrier: &Carrier) {
+    fn hand_out(self, reply: Value, trip: RoundTrip, carrier: &Carrier) {
         match self {
-            Self::Takes(call) => call.hand_out(&reply, asked, carrier),
+            Self::Takes(call) => call.hand_out(&reply, trip, carrier),
             Self::Refunds(call) => call.hand_out(reply, carrier),
-            Self::Own(call) => call.hand_out(reply, asked, carrier),
+            Self::Own(call) => call.hand_out(reply, trip, carrier),
         }
     }
 

@@ -14,7 +14,7 @@ use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
 use crate::algorithm::spec::Windows;
 use crate::connection::{
-    CallId, Carrier, Question, Script, SendOptions, ServerClock, publish_command,
+    CallId, Carrier, Question, RoundTrip, Script, SendOptions, ServerClock, publish_command,
 };
 
 /// The most keys and takes in one script call. Such a call occupies the server for at most about
@@ -335,7 +335,7 @@ impl TakeCall {
     ///
     /// If the reply is not that of this call or cannot be read, all takes get an error, and the
     /// connection is closed.
-    pub(super) fn hand_out(self, reply: &Value, asked: Instant, carrier: &Carrier) {
+    pub(super) fn hand_out(self, reply: &Value, trip: RoundTrip, carrier: &Carrier) {
         let mut replies = SmallVec::<[_; 1]>::with_capacity(self.number_of_takes);
         let read = match reply {
             Value::BulkString(bytes) => {
@@ -343,14 +343,13 @@ impl TakeCall {
             }
             _ => None,
         };
-        let answered = Instant::now();
         let Some(now) = read else {
             return carrier.condemn(self.into_questions());
         };
         if self.kind.now.is_none() {
-            carrier.clock().learn(now, asked, answered);
+            carrier.clock().learn(now, trip.asked, trip.answered);
         }
-        let retry_until = answered + 2 * Duration::from_micros(DEADLINE_SPREAD);
+        let retry_until = trip.answered + 2 * Duration::from_micros(DEADLINE_SPREAD);
         let questions = self.keys.into_iter().flat_map(|key| key.questions);
         for (question, reply) in questions.zip(replies) {
             match reply {
@@ -359,7 +358,7 @@ impl TakeCall {
                     let mut decision = asked.decision(decisions);
                     let deadline = question.deadline;
                     decision.is_late =
-                        deadline.was_extended() || deadline.at.into_std() <= answered;
+                        deadline.was_extended() || deadline.at.into_std() <= trip.answered;
                     question.reply(Ok(decision));
                 }
                 TakeReply::Owed(charged) => question.reply(Ok(charged)),

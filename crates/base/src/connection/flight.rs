@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::call_id::{CallId, NumberedReply};
 use super::errors::{is_about_a_key, is_unknown_script, needs_another_connection, store_error};
-use super::link::{Commands, Link, Replies};
+use super::link::{Commands, Link, Replies, RoundTrip};
 use super::node::Endpoint;
 use super::question::{CallQuestion, Label, Question, SendOptions};
 use super::queue::Questions;
@@ -50,9 +50,9 @@ pub trait FlightCall: Send + Sized + 'static {
     /// Whether this reply is the one to this call.
     fn is_answered_by(&self, reply: &Value) -> bool;
 
-    /// Hands out the replies to its questions. It was sent at the instant `asked`. A reply that is
-    /// not that of this call [condemns](Carrier::condemn) the link.
-    fn hand_out(self, reply: Value, asked: Instant, carrier: &Carrier);
+    /// Hands out the replies to its questions. A reply that is not that of this call
+    /// [condemns](Carrier::condemn) the link.
+    fn hand_out(self, reply: Value, trip: RoundTrip, carrier: &Carrier);
 
     /// Its questions.
     fn into_questions(self) -> Vec<Question>;
@@ -86,7 +86,21 @@ struct Flight<C> {
 impl<C: FlightCall> Flight<C> {
     /// Sends all calls and hands out the replies. It has no time limit of its own: each reply's
     /// future has one.
-    async fn run(self) {
+    // The future of an `async fn` would have room for two of these.
+    #[allow(clippy::manual_async_fn, reason = "it is smaller")]
+    fn run(mut self) -> impl Future<Output = ()> {
+        async move {
+            let (commands, check) = self.commands();
+            match self.carrier.link.send(commands).await {
+                Ok((replies, trip)) => self.hand_out(replies, check, trip),
+                // Nothing is sent again: it may have been executed.
+                Err(error) => self.fail(error),
+            }
+        }
+    }
+
+    /// The commands of all calls, and the number of the check behind them, if they need one.
+    fn commands(&self) -> (Commands, Option<CallId>) {
         let mut commands = Commands::with_capacity(self.calls.len());
         for call in &self.calls {
             if call.shape().0.is_asking {
@@ -100,12 +114,7 @@ impl<C: FlightCall> Flight<C> {
         if let Some(id) = check {
             commands.push(id.check());
         }
-        let asked = Instant::now();
-        match self.carrier.link.send(commands).await {
-            Ok(replies) => self.hand_out(replies, check, asked),
-            // Nothing is sent again: it may have been executed.
-            Err(error) => self.fail(error),
-        }
+        (commands, check)
     }
 
     /// Hands out each reply, if the last reply proves that the replies are those of this flight.
@@ -115,7 +124,7 @@ impl<C: FlightCall> Flight<C> {
     /// If the last reply is an error of the server, it proves nothing, and condemns nothing: the
     /// server may refuse one call, or all while it loads its data. Then errors are handed out, and
     /// the replies that repeat the number of their own call; commands get the error of the check.
-    fn hand_out(self, mut replies: Replies, check: Option<CallId>, asked: Instant) {
+    fn hand_out(self, mut replies: Replies, check: Option<CallId>, trip: RoundTrip) {
         let is_in_step = self.is_in_step(&mut replies, check);
         let Self { calls, carrier } = self;
         if matches!(is_in_step, Ok(false)) {
@@ -136,7 +145,7 @@ impl<C: FlightCall> Flight<C> {
                     let error = store_error(&carrier.label().text, error.clone());
                     fail(call.into_questions(), &error);
                 }
-                (Ok(reply), _) => call.hand_out(reply, asked, &carrier),
+                (Ok(reply), _) => call.hand_out(reply, trip, &carrier),
             }
         }
     }
@@ -342,7 +351,7 @@ impl FlightCall for OwnCall {
 
     /// If the script was called after the deadline by the server's clock, but not by this
     /// process's, the question is sent again, with the clock that came with the reply.
-    fn hand_out(self, reply: Value, asked: Instant, carrier: &Carrier) {
+    fn hand_out(self, reply: Value, trip: RoundTrip, carrier: &Carrier) {
         if !self.is_numbered() {
             return self.question.reply(Ok(reply));
         }
@@ -350,12 +359,12 @@ impl FlightCall for OwnCall {
             return carrier.condemn([self.question]);
         };
         if let Some(now) = now {
-            carrier.clock().learn(now, asked, Instant::now());
+            carrier.clock().learn(now, trip.asked, trip.answered);
         }
         let label = &carrier.label().text;
         match reply.extract_error() {
             Err(error) if error.code() == Some(LATE) => {
-                carrier.send_again(self.question, Instant::now());
+                carrier.send_again(self.question, trip.answered);
             }
             reply => {
                 let reply = reply.map_err(|error| store_error(label, error));

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionLike, MultiplexedConnection, SendError};
@@ -9,7 +10,7 @@ use redis::{
     PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
 };
 use smallvec::{SmallVec, smallvec};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast};
 
 use super::address::Server;
 use super::call_id::CallId;
@@ -48,6 +49,38 @@ pub(super) struct Link {
     pub(super) inner: Arc<LinkInner>,
 }
 
+/// The times of a request and its reply.
+#[derive(Debug, Clone, Copy)]
+pub struct RoundTrip {
+    /// When it was sent.
+    pub asked: Instant,
+    /// When the reply was there.
+    pub answered: Instant,
+}
+
+/// Whether a link is closed.
+#[derive(Default)]
+struct Closing {
+    is_closed: AtomicBool,
+    changed: Notify,
+}
+
+impl Closing {
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    /// Completes when it is closed.
+    async fn closed(&self) {
+        // It hears of what comes from here on.
+        let closed = self.changed.notified();
+        if !self.is_closed.load(Ordering::SeqCst) {
+            closed.await;
+        }
+    }
+}
+
 /// What the clones of a [`Link`] share.
 pub(super) struct LinkInner {
     pub(super) clock: ServerClock,
@@ -58,7 +91,7 @@ pub(super) struct LinkInner {
     /// other server.
     #[cfg_attr(not(feature = "sentinel"), expect(dead_code))]
     pub(super) epoch: u64,
-    is_closed: watch::Sender<bool>,
+    closing: Arc<Closing>,
     messages: broadcast::Sender<Arc<str>>,
     /// Whether the server evicts keys when its memory is full.
     pub(super) evicts: bool,
@@ -77,10 +110,10 @@ impl Link {
         epoch: u64,
         preload: &Preload,
     ) -> RedisResult<Self> {
-        let is_closed = watch::Sender::new(false);
+        let closing = Arc::<Closing>::default();
         let messages = broadcast::Sender::new(MAX_UNREAD);
         let (info, logged_in_until) = server.with_credentials().await?;
-        let config = unbounded().set_push_sender(push_handler(&is_closed, &messages));
+        let config = unbounded().set_push_sender(push_handler(&closing, &messages));
         let client = client(info)?;
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&config)
@@ -91,7 +124,7 @@ impl Link {
             server: server.clone(),
             logged_in_until,
             epoch,
-            is_closed,
+            closing,
             messages,
             evicts,
             activity: Activity::new(),
@@ -109,9 +142,10 @@ impl Link {
     /// If the future is dropped, the commands may have been sent: the server executes them, and the
     /// client drops their replies. It has no time limit. Once the reconnector has replaced a silent
     /// link it closes it, which ends this future.
-    pub(super) async fn send(&self, commands: Commands) -> RedisResult<Replies> {
-        let _outstanding = self.inner.activity.request_begins();
-        let mut connection = self.connection.clone();
+    pub(super) async fn send(&mut self, commands: Commands) -> RedisResult<(Replies, RoundTrip)> {
+        let Self { connection, inner } = self;
+        let asked = Instant::now();
+        let _outstanding = inner.activity.request_begins(asked);
         let replies = async {
             if let [command] = &*commands {
                 let reply = connection.req_packed_command(command).await;
@@ -126,20 +160,20 @@ impl Link {
         };
         let replies = tokio::select! {
             biased;
-            replies = replies => replies,
-            () = self.closed() => return Err(closed_before_reply()),
+            replies = replies => replies?,
+            () = inner.closing.closed() => return Err(closed_before_reply()),
         };
-        if replies.is_ok() {
-            self.inner.activity.reply_arrived();
-        }
-        replies
+        let answered = Instant::now();
+        inner.activity.reply_arrived(answered);
+        Ok((replies, RoundTrip { asked, answered }))
     }
 
     /// Sends one command, and a check behind it. Returns the reply to it and no other one: if the
     /// check's reply belongs to another call, the connection is closed.
     pub(super) async fn query(&self, command: Cmd) -> RedisResult<Value> {
         let id = CallId::next();
-        let mut replies = self.send(smallvec![command, id.check()]).await?;
+        let commands = smallvec![command, id.check()];
+        let (mut replies, _) = self.clone().send(commands).await?;
         self.expect_check(id, replies.pop())?;
         replies.pop().unwrap_or(Value::Nil).extract_error()
     }
@@ -149,7 +183,7 @@ impl Link {
     /// write still answers it.
     pub(super) async fn check(&self) -> RedisResult<()> {
         let id = CallId::next();
-        let mut replies = self.send(smallvec![id.check()]).await?;
+        let (mut replies, _) = self.clone().send(smallvec![id.check()]).await?;
         self.expect_check(id, replies.pop())
     }
 
@@ -178,7 +212,8 @@ impl Link {
         let one = |channel: &Arc<str>| redis::cmd(command).arg(&**channel).clone();
         let mut commands: Commands = channels.iter().map(one).collect();
         commands.push(id.check());
-        let mut replies = within(MAX_CONFIRMATION, self.send(commands)).await?;
+        let mut link = self.clone();
+        let (mut replies, _) = within(MAX_CONFIRMATION, link.send(commands)).await?;
         self.expect_check(id, replies.pop())?;
         let mut replies = replies.into_iter();
         replies.try_for_each(|reply| reply.extract_error().map(drop))
@@ -194,31 +229,29 @@ impl Link {
 
     /// Closes the connection for all clones. Outstanding requests fail.
     pub(super) fn close(&self) {
-        self.inner.is_closed.send_replace(true);
+        self.inner.closing.close();
     }
 
     /// Whether the connection is closed.
     pub(super) fn is_closed(&self) -> bool {
-        *self.inner.is_closed.borrow()
+        self.inner.closing.is_closed.load(Ordering::Relaxed)
     }
 
     /// Completes when the connection is closed.
     pub(super) async fn closed(&self) {
-        // It cannot fail: the sender lives as long as `self`.
-        let mut is_closed = self.inner.is_closed.subscribe();
-        let _ = is_closed.wait_for(|is_closed| *is_closed).await;
+        self.inner.closing.closed().await
     }
 }
 
 /// Handles what the server sends without being asked: the end of the connection, and messages.
 fn push_handler(
-    is_closed: &watch::Sender<bool>,
+    closing: &Arc<Closing>,
     messages: &broadcast::Sender<Arc<str>>,
 ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
-    let (is_closed, messages) = (is_closed.clone(), messages.clone());
+    let (closing, messages) = (Arc::clone(closing), messages.clone());
     move |push| {
         match push.kind {
-            PushKind::Disconnection => drop(is_closed.send_replace(true)),
+            PushKind::Disconnection => closing.close(),
             PushKind::Message | PushKind::SMessage | PushKind::SUnsubscribe => {
                 if let Some(channel) = push.data.first().and_then(text) {
                     // It fails if there is no listener.

@@ -173,6 +173,7 @@ pub use connection::Redis;
 pub use connection::{Connection, Wanted};
 pub use direct::Driver;
 pub use flight::{Carrier, FlightCall, OwnCall};
+pub use link::RoundTrip;
 pub use question::{CallQuestion, Question, ReplyFuture, SendOptions, Withdrawal};
 pub use queue::Questions;
 pub use scripts::{Library, Script, ScriptList, includes, scripts};

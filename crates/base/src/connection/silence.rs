@@ -38,17 +38,17 @@ impl Activity {
         }
     }
 
-    /// Counts a request that is being sent.
-    pub(super) fn request_begins(&self) -> Outstanding<'_> {
+    /// Counts a request that is sent now.
+    pub(super) fn request_begins(&self, now: Instant) -> Outstanding<'_> {
         if self.outstanding.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.silent_since.store(self.now(), Ordering::Relaxed);
+            self.silent_since.store(self.at(now), Ordering::Relaxed);
         }
         Outstanding(self)
     }
 
-    /// Notes that a reply has arrived: the silence is over.
-    pub(super) fn reply_arrived(&self) {
-        self.silent_since.store(self.now(), Ordering::Relaxed);
+    /// Notes that a reply has arrived now: the silence is over.
+    pub(super) fn reply_arrived(&self, now: Instant) {
+        self.silent_since.store(self.at(now), Ordering::Relaxed);
         self.changed.notify_waiters();
     }
 
@@ -84,12 +84,13 @@ impl Activity {
             return Duration::ZERO;
         }
         let since = self.silent_since.load(Ordering::Relaxed);
-        Duration::from_micros(self.now().saturating_sub(since))
+        Duration::from_micros(self.at(Instant::now()).saturating_sub(since))
     }
 
-    /// Microseconds since `start`.
-    fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    /// An instant in microseconds since `start`.
+    fn at(&self, instant: Instant) -> u64 {
+        let since = instant.saturating_duration_since(self.start);
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 }
 
