@@ -79,6 +79,10 @@ histories() {
   once "laws" env TIDEGATE_HISTORIES=100000 "${run[@]}" --test laws
   once "limiter" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test limiter history
   once "waiting" env TIDEGATE_HISTORIES=50000 "${run[@]}" --test layer waiting_histories
+  once "calendar" env TIDEGATE_HISTORIES=100 "${run[@]}" --test store calendar::
+  once "budgets" env TIDEGATE_HISTORIES=100 "${run[@]}" --test layer budget_histories::
+  once "clocks" env TIDEGATE_FLEET_SECONDS=60 "${run[@]}" --test hostile_store periods:: \
+    -- --nocapture
   once "lock" env TIDEGATE_ACQUISITIONS=100000 "${run[@]}" --test hostile_lock soak -- --nocapture
   once "flood" env TIDEGATE_FLOOD=10000000 "${run[@]}" --test store flood:: -- --nocapture
 }

@@ -225,14 +225,12 @@ impl Limits {
     }
 }
 
-/// This take, and one under each plan of a joint rule that has counts of its own, also of those
-/// from code that this process knows: all plans of a rule of one subject share one count.
+/// This take, and one under each plan that has counts of its own, also of those from code that this
+/// process knows: plans share what counts in windows, and have periods of their own.
 pub(crate) fn takes_of_plans(take: &Take) -> Vec<Take> {
     let rule = take.rule();
-    let has_counts = !rule.subjects().is_empty() || rule.has_permits();
-    let plans = rule.plans().filter(|_| has_counts);
     let mut known: Vec<_> = take.counts().iter().map(|it| it.name("")).collect();
-    let rules = plans.filter_map(|name| rule.of_plan(name));
+    let rules = rule.plans().filter_map(|name| rule.of_plan(name));
     let of_plans = rules.chain(rule.values_with_counts()).filter_map(|rule| {
         let of_plan = take.under(rule);
         let names = of_plan.counts().iter().map(|it| it.name(""));

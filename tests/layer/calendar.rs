@@ -168,6 +168,20 @@ async fn plans_and_raises_go_on() {
     }
 }
 
+/// A plan of another period has a count of its own, which a reset forgets, too.
+#[tokio::test]
+async fn a_reset_reaches_the_periods_of_plans() {
+    for store in &Stores::start().await.all {
+        let weekly = Quotas::with_policies([Policy::calendar(Period::WEEK, 3)]).expect("valid");
+        let limits = limits_of(&chat(4).with_plan("weekly", weekly).expect("valid"), store);
+        let check = || limits.check("chat", "alice").plan("weekly").cost(3);
+        check().await.expect("there is room");
+        check().await.expect_err("used up");
+        assert!(limits.reset("chat", "alice").await.expect("an answer"));
+        check().await.expect("there is room again");
+    }
+}
+
 /// Of another zone, alone, beside permits, of subjects with costs of their own, and in shadow.
 #[tokio::test]
 async fn beside_others() {

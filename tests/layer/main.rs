@@ -1,6 +1,7 @@
 //! The middleware as an application sees it: what it answers, whom it counts, how it is configured.
 
 mod allocations;
+mod budget_histories;
 mod caches;
 mod calendar;
 mod calls;

@@ -1,6 +1,7 @@
 //! The public suite, on every store and every algorithm.
 
 use kit::clocked::Clocked;
+use tidegate::store::Capabilities;
 use tidegate::test_util::conformance;
 
 use crate::prelude::*;
@@ -96,6 +97,11 @@ fn next<T: Send + 'static>(
 fn later(store: Arc<dyn Store>) -> Stub {
     let [takes, refunds, resets] = [0; 3].map(|_| Arc::clone(&store));
     Stub::around(store)
+        .capabilities_fn(|_| {
+            let mut can = Capabilities::default();
+            (can.calendar, can.joint) = (true, true);
+            can
+        })
         .take_fn(move |_, take| {
             let (store, take) = (Arc::clone(&takes), take.clone());
             next(move || store.take(&take))

@@ -2,7 +2,8 @@
 //!
 //! [`check`] runs all laws of an algorithm, each on a new store that reads a clock which the suite
 //! moves. A store that takes its decisions from [`Count`](crate::algorithm::Count) passes if it
-//! keeps its counts apart, whole and in order.
+//! keeps its counts apart, whole and in order. What its [`Capabilities`](crate::store::Capabilities)
+//! say besides is checked, too: permits, units owed, periods of the calendar, several counts.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -39,6 +40,7 @@
 //! # }
 //! ```
 
+mod calendars;
 mod decisions;
 mod permits;
 mod refunds;
@@ -96,14 +98,27 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
         refunds::a_reset_forgets_one_key,
         refunds::a_reset_ends_earlier_receipts,
     );
-    if new().await.store().capabilities().permits {
+    let can = new().await.store().capabilities();
+    if can.permits {
         run!(algorithm, new =>
             permits::permits_are_decided_with_quotas,
             permits::permits_are_leases,
             permits::what_costs_nothing_is_charged_elsewhere,
         );
     }
-    if new().await.store().capabilities().owes {
+    if can.calendar {
+        run!(algorithm, new =>
+            calendars::a_period_is_refilled_at_its_end,
+            calendars::periods_end_at_midnight,
+            calendars::another_max_goes_on,
+            calendars::charges_are_of_their_period,
+            calendars::what_costs_nothing_uses_nothing,
+        );
+    }
+    if can.calendar && can.joint {
+        run!(algorithm, new => calendars::periods_are_charged_with_windows);
+    }
+    if can.owes {
         run!(algorithm, new => refunds::units_owed_are_charged_above_max);
     }
     use Algorithm::{FixedWindow, Gcra, SlidingLog, SlidingWindow};

@@ -16,10 +16,8 @@ const TASKS: u64 = 15;
 /// A name for each, in milliseconds.
 const INTERVALS: [u64; 3] = [40, 150, 600];
 const RATES: [u64; 4] = [1, 3, 10, 40];
-const FAKETIME: [&str; 2] = [
-    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
-    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
-];
+/// How the clocks of processes are off, one time after the other, in seconds.
+const STEPS: [f64; 5] = [60.0 * 86_400.0, -60.0 * 86_400.0, 1.0, -1.0, 0.0];
 
 pub(crate) fn lasts() -> Duration {
     let more = std::env::var("TIDEGATE_FLEET_SECONDS").map(|text| text.parse::<u64>());
@@ -139,31 +137,6 @@ async fn worker_asks_and_changes() {
     }
 }
 
-/// A clock of a process that steps by months, several times a second.
-struct SteppingClock {
-    library: &'static str,
-    file: PathBuf,
-}
-
-impl SteppingClock {
-    fn find(folder: &Path) -> Option<Self> {
-        let library = FAKETIME.into_iter().find(|path| Path::new(path).exists())?;
-        let file = folder.join("offset");
-        std::fs::write(&file, "+0").expect("a file");
-        Some(Self { library, file })
-    }
-
-    fn environment(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("LD_PRELOAD", self.library.to_owned()),
-            ("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string()),
-            ("FAKETIME_NO_CACHE", "1".to_owned()),
-            // What steps is the time of day.
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-        ]
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_above_the_rate_between_changes() {
     let server = kit::Redis::start();
@@ -172,23 +145,22 @@ async fn nothing_is_above_the_rate_between_changes() {
         let (limiter, interval) = limiter(&redis, number);
         assert!(limiter.sets_first(overall(10, interval)).await);
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let clock = SteppingClock::find(folder.path());
+    let clock = FakeClock::find().map(Arc::new);
     let monitor = Monitor::start(&server.url);
     let worker = "changing::worker_asks_and_changes";
     let start = |at: u64| -> Child {
         let stepping = clock.as_ref().filter(|_| at % 2 == 1);
-        let environment = stepping.map_or_else(Vec::new, SteppingClock::environment);
+        let environment = stepping.map_or_else(Vec::new, |clock| clock.environment());
         let mut command = worker_command(worker, &format!("{} {at}", server.url));
         let command = command.envs(environment).stdout(Stdio::piped());
         command.spawn().expect("this test starts")
     };
     let workers: Vec<_> = (0..PROCESSES).map(start).collect();
     let steps = clock.as_ref().map(|clock| {
-        let file = clock.file.clone();
+        let clock = Arc::clone(clock);
         tokio::spawn(async move {
-            for offset in ["+60d", "-60d", "+1", "-1", "+0"].into_iter().cycle() {
-                std::fs::write(&file, offset).expect("a file");
+            for ahead in STEPS.into_iter().cycle() {
+                clock.set(ahead);
                 sleep(millis(170)).await;
             }
         })

@@ -13,6 +13,7 @@ mod lone;
 mod names;
 mod order;
 mod owed;
+mod periods;
 mod prelude;
 mod refusals;
 mod resets;

@@ -1,7 +1,8 @@
 //! `test_util::conformance::check` notices stores that make a mistake: each of these makes one, and
 //! is right otherwise.
 
-use tidegate::store::{Ask, Change};
+use tidegate::rule::Period;
+use tidegate::store::{Ask, Capabilities, Change};
 use tidegate::test_util::conformance;
 
 use crate::prelude::*;
@@ -477,5 +478,161 @@ async fn own_stores_with_mistakes() {
         let noticed = noticed_own(mistake).await;
         assert!(!noticed.is_empty(), "this passes: {mistake:?}");
         assert!(mistake != DropsOnReset || noticed == Algorithm::ALL);
+    }
+}
+
+/// What a store does wrong with periods of the calendar, and with nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CalendarMistake {
+    None,
+    /// It counts what was charged in the last day.
+    LastDay,
+    /// Its days go on until the month ends.
+    IgnoresTheEnd,
+    /// It gives everything back at noon, too.
+    RefillsAtNoon,
+    /// All periods count in one place.
+    OneCount,
+    /// Another max begins anew.
+    FreshMax,
+    /// What is given back is given back to the period of now.
+    RefundsLate,
+    /// It knows no receipts from before a reset.
+    ForgetsResets,
+}
+
+#[derive(Debug)]
+struct WrongCalendar {
+    mistake: CalendarMistake,
+    inner: MemoryStore,
+    clock: ManualClock,
+    half_days: Mutex<HashMap<String, u64>>,
+    /// That of the last charge of each count.
+    receipts: Mutex<HashMap<String, Receipt>>,
+}
+
+impl WrongCalendar {
+    /// The take that it asks instead, if this one is of a period.
+    fn other(&self, ask: &Ask) -> Option<Take> {
+        use CalendarMistake::{FreshMax, IgnoresTheEnd, LastDay, OneCount};
+        let (count, max) = (ask.counts().first()?, ask.quotas()[0].max());
+        let period = count.period()?.clone();
+        let day = 86_400 * SECOND;
+        let policy = match self.mistake {
+            IgnoresTheEnd => Policy::calendar(Period::MONTH, max),
+            OneCount => Policy::calendar(Period::DAY, max),
+            LastDay => Policy::from(Quota::new(day, max).expect("valid")),
+            _ => Policy::calendar(period, max),
+        };
+        let rule = Rule::with_policies(ask.path(), [policy]).expect("valid");
+        let key = match self.mistake {
+            FreshMax => format!("{max}"),
+            OneCount => String::new(),
+            _ => ask.name(""),
+        };
+        let take = Take::new(rule.into(), Key::from(&*key)).with_cost(ask.cost());
+        Some(if ask.only_looks() {
+            take.looking()
+        } else {
+            take
+        })
+    }
+
+    fn decide(&self, ask: &Ask) -> Decision {
+        let other = self.other(ask);
+        if other.is_some() && self.is_past_noon(ask) {
+            self.change_now(ask, &Change::Forget);
+        }
+        let asked = other.as_deref().unwrap_or(ask);
+        let answer = self.inner.take(asked).poll_now();
+        let decision = answer.expect("it is memory").expect("there is room");
+        if let Some(receipt) = decision.receipt().filter(|it| it.units() > 0) {
+            let mut receipts = self.receipts.lock().expect("no panic");
+            receipts.insert(ask.name(""), receipt);
+        }
+        decision
+    }
+
+    /// Whether half a day has ended since the last take of the count, if that is the mistake.
+    fn is_past_noon(&self, ask: &Ask) -> bool {
+        let half_day = self.clock.now() / 43_200_000_000;
+        let mut half_days = self.half_days.lock().expect("no panic");
+        let last = half_days.insert(ask.name(""), half_day);
+        self.mistake == CalendarMistake::RefillsAtNoon && last.is_some_and(|it| it != half_day)
+    }
+
+    fn change_now(&self, ask: &Ask, change: &Change) -> u64 {
+        let other = self.other(ask);
+        let asked = other.as_deref().unwrap_or(ask);
+        let answer = self.inner.change(asked, change).poll_now();
+        answer.expect("it is memory").expect("an answer")
+    }
+
+    /// That of the count's last charge, with the units of this one.
+    fn present(&self, ask: &Ask, receipt: &Receipt) -> Receipt {
+        let receipts = self.receipts.lock().expect("no panic");
+        let last = receipts.get(&ask.name("")).unwrap_or(receipt);
+        let is_wrong = match self.mistake {
+            CalendarMistake::RefundsLate => last.stamp() != receipt.stamp(),
+            CalendarMistake::ForgetsResets => last.stamp() == receipt.stamp(),
+            _ => false,
+        };
+        match is_wrong && self.other(ask).is_some() {
+            true => Receipt::new(last.stamp(), last.serial(), receipt.units()),
+            false => receipt.clone(),
+        }
+    }
+}
+
+impl Store for WrongCalendar {
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        StoreFuture::ready(Ok(self.decide(ask)))
+    }
+
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let units = match change {
+            Change::GiveBack(receipt) => {
+                let change = Change::GiveBack(self.present(ask, receipt));
+                self.change_now(ask, &change)
+            }
+            other => self.change_now(ask, other),
+        };
+        StoreFuture::ready(Ok(units))
+    }
+
+    fn name(&self) -> String {
+        format!("calendar, {:?}", self.mistake)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::default();
+        can.calendar = true;
+        can
+    }
+}
+
+async fn noticed_calendar(mistake: CalendarMistake) -> Vec<Algorithm> {
+    let store = |clock: ManualClock| -> Arc<dyn Store> {
+        Arc::new(WrongCalendar {
+            mistake,
+            inner: MemoryStore::new().clock(clock.clone()),
+            clock,
+            half_days: Mutex::default(),
+            receipts: Mutex::default(),
+        })
+    };
+    noticed(store).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mistakes_with_the_calendar_are_noticed() {
+    use CalendarMistake::{ForgetsResets, RefillsAtNoon, RefundsLate};
+    use CalendarMistake::{FreshMax, IgnoresTheEnd, LastDay, None, OneCount};
+    assert_eq!(noticed_calendar(None).await, []);
+    let of_ends = [LastDay, IgnoresTheEnd, RefillsAtNoon];
+    let others = [OneCount, FreshMax, RefundsLate, ForgetsResets];
+    for mistake in of_ends.into_iter().chain(others) {
+        let noticed = noticed_calendar(mistake).await;
+        assert_eq!(noticed, Algorithm::ALL, "{mistake:?}");
     }
 }

@@ -5,6 +5,7 @@ mod calls;
 pub mod clocked;
 pub mod cluster;
 pub mod distant;
+pub mod fake_clock;
 pub mod faults;
 pub mod full_log;
 pub mod http;

@@ -52,6 +52,7 @@ pub use tower::{Layer, Service, ServiceExt, service_fn};
 
 pub use crate::cluster::Cluster;
 pub use crate::distant::{Distant, Fate};
+pub use crate::fake_clock::FakeClock;
 pub use crate::limiter_oracle::Monitor;
 pub use crate::proxy::{Mode, Proxy};
 pub use crate::random::Random;

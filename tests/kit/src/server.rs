@@ -9,12 +9,15 @@ use redis_test::server::RedisServer;
 use redis_test::utils::get_random_available_port;
 use tempfile::TempDir;
 
+use crate::fake_clock::FakeClock;
+
 /// A running `redis-server`.
 pub struct Redis {
     server: RedisServer,
     pub url: String,
     /// What it is started with besides.
     arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
     /// Where its dumps go.
     folder: TempDir,
 }
@@ -31,17 +34,27 @@ impl Redis {
 
     /// The same with arguments of its own, which a restart repeats.
     pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_in(&[], arguments)
+    }
+
+    /// The same by a clock of its own, which a restart keeps.
+    pub fn start_by(clock: &FakeClock, arguments: &[&str]) -> Self {
+        Self::start_in(&clock.environment(), arguments)
+    }
+
+    fn start_in(environment: &[(&'static str, String)], arguments: &[&str]) -> Self {
         loop {
             let addr = RedisServer::get_addr(get_random_available_port());
             let arguments: Vec<_> = arguments.iter().map(|&word| word.to_owned()).collect();
             let folder = tempfile::tempdir().expect("a folder");
-            let server = spawn(addr, &arguments, folder.path());
+            let server = spawn(addr, environment, &arguments, folder.path());
             let (host, port) = server.host_and_port().expect("a TCP server");
             let url = format!("redis://{host}:{port}");
             let mut redis = Self {
                 server,
                 url,
                 arguments,
+                environment: environment.to_vec(),
                 folder,
             };
             // Another process may take the free port first; then this server is gone at once.
@@ -191,7 +204,7 @@ impl Redis {
     /// The same, without waiting for an answer.
     pub fn respawn(&mut self) {
         let addr = self.server.addr.clone();
-        self.server = spawn(addr, &self.arguments, self.folder.path());
+        self.server = spawn(addr, &self.environment, &self.arguments, self.folder.path());
     }
 }
 
@@ -283,9 +296,15 @@ fn busy(task: &str) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-fn spawn(addr: ConnectionAddr, arguments: &[String], folder: &Path) -> RedisServer {
+fn spawn(
+    addr: ConnectionAddr,
+    environment: &[(&'static str, String)],
+    arguments: &[String],
+    folder: &Path,
+) -> RedisServer {
     let spawn = |command: &mut Command| {
         let command = command.args(arguments).current_dir(folder);
+        let command = command.envs(environment.iter().cloned());
         command.spawn().expect("redis-server starts")
     };
     RedisServer::new_with_addr_tls_modules_and_spawner(addr, None, None, false, None, &[], spawn)

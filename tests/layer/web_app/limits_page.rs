@@ -7,6 +7,7 @@ use axum::extract::Request;
 use axum::middleware::Next;
 use axum::routing::get;
 use tidegate::Page;
+use tidegate::rule::Period;
 
 use super::app::App;
 use super::browser::Browser;
@@ -442,20 +443,27 @@ fn serve(page: fn(Page) -> Page) -> String {
 
 /// The same, behind what is put around the page.
 fn serve_behind(page: fn(Page) -> Page, guard: fn(Router) -> Router) -> String {
+    serve_app(move || {
+        let pro = Quotas::new([Quota::per_minute(2)]).expect("quotas");
+        let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+        let rule = rule.with_plan("pro", pro).expect("a plan");
+        let limits = Limits::new([rule])
+            .key(Header::new("x-user"))
+            .plan(|head| head.headers.get("x-plan")?.to_str().ok())
+            .process_name("<i>web</i>-7");
+        Router::new()
+            .route("/search", get("found").layer(limits.layer("search")))
+            .nest_service("/limits", guard(page(limits.page()).router()))
+    })
+}
+
+/// An app in this process. Returns where it is.
+fn serve_app(make: impl FnOnce() -> Router + Send + 'static) -> String {
     let (tell, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
-            let pro = Quotas::new([Quota::per_minute(2)]).expect("quotas");
-            let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-            let rule = rule.with_plan("pro", pro).expect("a plan");
-            let limits = Limits::new([rule])
-                .key(Header::new("x-user"))
-                .plan(|head| head.headers.get("x-plan")?.to_str().ok())
-                .process_name("<i>web</i>-7");
-            let app = Router::new()
-                .route("/search", get("found").layer(limits.layer("search")))
-                .nest_service("/limits", guard(page(limits.page()).router()));
+            let app = make();
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("an address");
             tell.send(address.to_string()).expect("is heard");
@@ -910,6 +918,47 @@ fn screenshots() {
         shoot("dark", 1280, 1400);
         is_over.store(true, Ordering::Relaxed);
     });
+}
+
+/// A customer's month in Berlin, of which little is left, and that of another one, who has none.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn screenshots_of_a_budget() {
+    let address = serve_app(|| {
+        let berlin = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
+        let month = Policy::calendar(berlin, 10_000);
+        let rule = Rule::with_policies("chat", [month]).expect("a rule");
+        let limits = Limits::new([rule]).process_name("web-1");
+        let limits = limits.key(Header::new("x-user"));
+        let layer = kit::http::costly(limits.layer("chat"));
+        Router::new()
+            .route("/search", get("found").layer(layer))
+            .nest_service(
+                "/limits",
+                limits.page().show_keys().allow_changes().router(),
+            )
+    });
+    let ask =
+        |user: &str, cost: u64| search_as(&address, &format!("x-user: {user}\r\nx-cost: {cost}"));
+    assert_eq!([ask("globex", 10_000), ask("globex", 25)], ["200", "429"]);
+    let acme = [9_712, 400, 350, 300].map(|cost| ask("acme", cost));
+    assert_eq!(acme, ["200", "429", "429", "429"]);
+    let browser = Browser::open(&format!("http://{address}/limits/"));
+    browser.hide_scroll_bars();
+    browser.sees("#limited-rows", "globex");
+    browser.click("#limited-rows tr:first-child button:last-child");
+    browser.sees("#key-name", "acme");
+    let quotas = browser.text("#key-quotas");
+    let told = "chat: 10,000 a month, Berlin288 left until 1 ";
+    assert!(
+        quotas.contains(told) && quotas.contains(" 00:00"),
+        "{quotas}"
+    );
+    browser.resize(1280, 880);
+    browser.run("document.activeElement.blur()");
+    browser.run("scrollTo(0, 0)");
+    picture(&browser, "budget");
+    browser.check_log();
 }
 
 /// Long enough for graphs in which something is seen.
