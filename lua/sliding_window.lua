@@ -107,7 +107,7 @@ while place <= places do
   end
   if is_usual and allowed < takes then
     local wait = used + cost > max and first_stamp + window - now or 0
-    local reset = used > 0 and stamp + window - now or 0
+    local reset = used > 0 and math.max(stamp + window - now, 0) or 0
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, max - used, reset)
   end
   replies[place + 1] = is_usual and answer

@@ -48,7 +48,7 @@ local function read_counter(raw, from, charged_at, rule_quota)
   if variant == 0 or variant > window or behind - 1 > #raw then return nil end
   local stamp, total = 0, base
   if number > 0 then stamp, total = unpack(WINDOW_ENTRY, raw, behind - WINDOW_ENTRY_SIZE) end
-  if base >= MODULUS or total >= MODULUS then return nil end
+  if stamp > charged_at or base >= MODULUS or total >= MODULUS then return nil end
   local quota = rule_quota
   if not quota or quota.window ~= window or quota.variant ~= variant then
     quota = { max = max, window = window, limit = max, life = window, variant = variant }
