@@ -286,25 +286,20 @@ fn open_loops(options: &Options) -> Result<()> {
             }
             let texts = mine.map(|values| format!("{:.0}", median(values)));
             let ratios = to_before.map(|values| format!("{:.2}", median(values)));
-            rows.push(
-                [
-                    vec![format!("{title}, {rate} a second")],
-                    texts.to_vec(),
-                    ratios.to_vec(),
-                ]
-                .concat(),
-            );
+            let mut row = vec![format!("{title}, {rate} a second")];
+            row.extend(texts);
+            row.extend(ratios.into_iter().filter(|_| options.beside.is_some()));
+            rows.push(row);
         }
     }
-    table::print(
-        &[
-            "open loop",
-            "p50, µs",
-            "p99, µs",
-            "p50, to the tree before",
-            "p99, to the tree before",
-        ],
-        &rows,
-    );
+    let head = [
+        "open loop",
+        "p50, µs",
+        "p99, µs",
+        "p50, to the tree before",
+        "p99, to the tree before",
+    ];
+    let columns = if options.beside.is_some() { 5 } else { 3 };
+    table::print(&head[..columns], &rows);
     Ok(())
 }
