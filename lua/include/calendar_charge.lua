@@ -9,7 +9,14 @@ if period and is_usual then
     period_used = period_used + period_cost * allowed
     local state = pack(CALENDAR_STATE, CALENDAR_MARK, ends, since, period_used)
     -- A server that has written the count of windows does not refuse this.
-    local written = (rows == 1 and call or pcall)('SET', keys[period], state, 'KEEPTTL')
+    local set, written = rows == 1 and call or pcall, nil
+    if is_new_period then
+      -- A clock that is put back finds it.
+      local expiry = floor((ends - now) / MILLISECOND) + TWO_DAYS
+      written = set('SET', keys[period], state, 'PX', format('%.0f', expiry))
+    else
+      written = set('SET', keys[period], state, 'KEEPTTL')
+    end
     is_usual, text = written.ok,
       pack(ANSWER, ALLOWED, allowed, since, period_max - period_used, ends - now)
   end

@@ -1,5 +1,4 @@
--- The usual case of a count of the calendar: it stands behind a count of windows, or alone, and its
--- period has not ended. The first take of a period is left for the core.
+-- The usual case of a count of the calendar: it stands behind a count of windows, or alone.
 --
 -- Uses   rows, takes, at, and others of the usual case, in its loop
 -- Gives  rows: 1 if this lets the count of windows be in its usual case, too
@@ -7,18 +6,24 @@
 --        period: the place of the key, if it is in its usual case; and what its state says
 --        next_place
 local fitting, period, next_place, period_from, period_cost = takes, nil, place + 1, rule_from, cost
+local is_new_period = false
 local period_max, ends, since, period_used
 if rows == JOINT + 2 then
   period_from, _, period_cost, _, _, at = unpack(RECORD, question, at)
   next_place = place + 2
 end
 if rows == JOINT + 1 or rows == JOINT + 2 then
-  local last, number, begins, next_ends, mark = next_place - 1, nil, nil, nil, nil
-  number, begins, _, next_ends, period_max = unpack(CALENDAR_RULE, question, period_from)
-  local state = number == CALENDAR and (values and values[last] or pcall('GET', keys[last]))
-  if state and #state == CALENDAR_STATE_SIZE then
-    mark, ends, since, period_used = unpack(CALENDAR_STATE, state)
-    local is_usual = mark == CALENDAR_MARK and begins <= now and now < next_ends and now < ends
+  local last, number, begins, own_ends, next_ends, mark = next_place - 1, nil, nil, nil, nil, nil
+  number, begins, own_ends, next_ends, period_max = unpack(CALENDAR_RULE, question, period_from)
+  local state = number ~= CALENDAR or values and values[last] or pcall('GET', keys[last])
+  if not state or number == CALENDAR and #state == CALENDAR_STATE_SIZE then
+    if state then mark, ends, since, period_used = unpack(CALENDAR_STATE, state) end
+    is_new_period = not state or mark == CALENDAR_MARK and ends <= now
+    if is_new_period then
+      mark, ends, since, period_used =
+        CALENDAR_MARK, now < own_ends and own_ends or next_ends, now, 0
+    end
+    local is_usual = mark == CALENDAR_MARK and begins <= now and now < next_ends
       and ends - now <= TEN_YEARS and period_used <= MAX_HELD
       and period_cost > 0 and period_cost <= period_max
     local room = period_max - period_used
