@@ -1,5 +1,5 @@
 //! What a month of the calendar costs a service beside a minute: a rule of both, beside the minute
-//! alone and beside the month alone, each of 100,000 keys. The contenders take turns; ratios are medians
+//! alone and beside the month alone, each of 1,000 keys. The contenders take turns; ratios are medians
 //! over 9 rounds, or as many as ROUNDS says. The bench starts a server of its own.
 
 #[path = "support/served.rs"]
@@ -20,7 +20,7 @@ fn app(store: &RedisStore, algorithm: Algorithm) -> Router {
     let route = |path: &str, policies: Vec<Policy>| {
         let rule = Rule::with_policies(path, policies).expect("valid");
         let layer = RateLimitLayer::from_rule(rule.with_algorithm(algorithm));
-        let layer = layer.store(store.clone()).key(one_of(100_000));
+        let layer = layer.store(store.clone()).key(one_of(1_000));
         Router::new().route(&format!("/{path}"), get(async || "1").layer(layer))
     };
     route("both", vec![minute(), month()])
