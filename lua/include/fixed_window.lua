@@ -22,7 +22,7 @@ local function read_counter(raw, from, stamp, rule_quota)
   if not quota or quota.window ~= window then
     quota = { max = max, window = window, limit = max, life = window }
   end
-  -- What is damaged may say that it never ends.
+  -- A damaged state may say that it never ends.
   return { quota = quota, used = 0, needed_until = min(needed_until, stamp + window),
     refundable_since = refundable_since, start = start, units = units }, behind
 end

@@ -53,7 +53,7 @@ local function read_counter(raw, from, charged_at, rule_quota)
   if not quota or quota.window ~= window or quota.variant ~= variant then
     quota = { max = max, window = window, limit = max, life = window, variant = variant }
   end
-  -- What is damaged may say that it never ends.
+  -- A damaged state may say that it never ends.
   return { quota = quota, used = 0, needed_until = min(needed_until, charged_at + window),
     refundable_since = refundable_since, base = base, entries = sub(raw, first, behind - 1),
     number = number, stamp = stamp, total = total, left = 0, left_total = base }, behind

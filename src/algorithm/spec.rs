@@ -75,7 +75,7 @@ impl Spec {
         }
     }
 
-    /// Of counts that nothing holds.
+    /// A spec of counts whose keys nothing holds.
     pub(crate) fn plain(kind: Kind) -> Arc<Self> {
         Arc::new(Self::new(kind, Holding::Nothing, 1))
     }

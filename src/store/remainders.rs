@@ -9,8 +9,8 @@ use crate::decision::Decision;
 use crate::swept_map::SweptMap;
 use crate::sync::lock;
 
-/// What is used of counts of the calendar, as the store inside said last, by their names: of those
-/// of which less than a fallback's share is left.
+/// Remembers how much of a period is used, as the store inside said last: of each count of the
+/// calendar of which less than a fallback's share is left, by its name.
 #[derive(Debug, Default)]
 pub(super) struct Remainders(Mutex<SweptMap<String, Remainder>>);
 

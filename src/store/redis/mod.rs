@@ -412,7 +412,7 @@ impl RedisStore {
             let reply: Value = reply.await?;
             let number = match &reply {
                 Value::Int(number) => u64::try_from(*number).ok(),
-                // Of more digits than a reply of Lua can say as a number.
+                // Lua replies with text where a number has more digits than its own can say.
                 Value::BulkString(text) => str::from_utf8(text).ok().and_then(|it| it.parse().ok()),
                 _ => None,
             };

@@ -86,8 +86,10 @@ struct Flight<C> {
 impl<C: FlightCall> Flight<C> {
     /// Sends all calls and hands out the replies. It has no time limit of its own: each reply's
     /// future has one.
-    // The future of an `async fn` would have room for two of these.
-    #[allow(clippy::manual_async_fn, reason = "it is smaller")]
+    #[allow(
+        clippy::manual_async_fn,
+        reason = "the future of an `async fn` has room for `self` twice"
+    )]
     fn run(mut self) -> impl Future<Output = ()> {
         async move {
             let (commands, check) = self.commands();

@@ -73,7 +73,7 @@ impl Closing {
 
     /// Completes when it is closed.
     async fn closed(&self) {
-        // It hears of what comes from here on.
+        // Made before the look: a close in between wakes it.
         let closed = self.changed.notified();
         if !self.is_closed.load(Ordering::SeqCst) {
             closed.await;
