@@ -54,9 +54,6 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let store = runtime.block_on(RedisStore::connect(server.url.as_str()));
     let store = store.expect("connects").timeout(Duration::from_secs(5));
-    let rounds = std::env::var("ROUNDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
     let mut table = Table::new(&[
         "64 connections, requests a second",
         "with permits / without",
@@ -68,7 +65,7 @@ fn main() {
         let address = runtime.block_on(serve(app(&store, algorithm)));
         let mut round = || CONTENDERS.map(|path| loaded(&mut connection, address, path));
         round();
-        let rounds: Vec<_> = (0..rounds.unwrap_or(9)).map(|_| round()).collect();
+        let rounds: Vec<_> = (0..support::number_of_rounds(9)).map(|_| round()).collect();
         table.row(&row(algorithm, &rounds));
     }
     table.print();

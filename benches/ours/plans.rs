@@ -172,9 +172,6 @@ async fn main() {
     let server = Redis::start();
     let store = RedisStore::connect(server.url.as_str()).await;
     let store = store.expect("connects").timeout(Duration::from_secs(5));
-    let rounds = std::env::var("ROUNDS")
-        .ok()
-        .and_then(|rounds| rounds.parse().ok());
     let mut table = Table::new(&[
         "64 connections, requests a second; µs of Redis for each",
         "10,000 keys, one plan",
@@ -186,7 +183,7 @@ async fn main() {
     for algorithm in Algorithm::ALL {
         let port = serve(&store, algorithm).await;
         let mut measured: Vec<Vec<Measured>> = KINDS.iter().map(|_| Vec::new()).collect();
-        for _ in 0..rounds.unwrap_or(9) {
+        for _ in 0..support::number_of_rounds(9) {
             for (kind, measured) in KINDS.into_iter().zip(&mut measured) {
                 measured.push(measure(&server, port, kind).await);
             }

@@ -149,11 +149,10 @@ async fn round(server: &Redis, limits: &Limits) -> Round {
 
 #[tokio::main]
 async fn main() {
-    let rounds = std::env::var("ROUNDS").ok().and_then(|it| it.parse().ok());
     let server = Redis::start();
     let limits = limits(&server).await;
     let mut seen = Vec::new();
-    for _ in 0..rounds.unwrap_or(5) {
+    for _ in 0..support::number_of_rounds(5) {
         seen.push(round(&server, &limits).await);
     }
     let ratio = |of: fn(&Round) -> f64| median(seen.iter().map(of));

@@ -4,6 +4,12 @@
 
 use std::time::Instant;
 
+/// How many rounds ROUNDS says; without it so many.
+pub(crate) fn number_of_rounds(usual: usize) -> usize {
+    let text = std::env::var("ROUNDS").ok();
+    text.and_then(|it| it.parse().ok()).unwrap_or(usual)
+}
+
 /// A table of measurements, as Markdown.
 pub(crate) struct Table {
     pub(crate) head: Vec<&'static str>,

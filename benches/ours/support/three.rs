@@ -10,7 +10,7 @@ use redis::Connection;
 use tidegate::{Algorithm, RedisStore};
 
 use crate::served::{CALLS, Costs, MICROS, loaded, script_calls, serve};
-use crate::support::{Table, median};
+use crate::support::{Table, median, number_of_rounds};
 
 /// Lone requests of a contender before the next one's turn, and turns in a round.
 const REQUESTS: usize = 50;
@@ -86,10 +86,7 @@ pub(crate) fn measure(
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let store = runtime.block_on(RedisStore::connect(server.url.as_str()));
     let store = store.expect("connects").timeout(Duration::from_secs(5));
-    let rounds = std::env::var("ROUNDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let rounds = rounds.unwrap_or(9);
+    let rounds = number_of_rounds(9);
     let behind = ["script calls a request", "µs of the server a request"];
     let table = |first| Table::new(&[&[first], &columns[..], &behind].concat());
     let mut of_lone = table("a lone request, p50 in µs");
