@@ -127,6 +127,19 @@ async fn a_layer_leaves_out_what_nobody_reads() {
     }
 }
 
+/// A layer around takes the fields of one that leaves nothing in the response for an upstream's.
+#[tokio::test]
+async fn a_layer_around_needs_the_extension_of_the_response() {
+    for (response, fields) in [(false, 2), (true, 1)] {
+        let layer = |path| RateLimitLayer::from_rule(per_minute(path, 5));
+        let inner = layer("inner").without_extensions(true, response);
+        let app = Router::new().route("/", get(async || "1").layer(inner));
+        let sent = send(&app.layer(layer("outer")), "/").await;
+        let shown = sent.headers().get_all("ratelimit").iter().count();
+        assert_eq!(shown, fields, "{response}");
+    }
+}
+
 /// What the response decides needs none of it, and a denial is marked as ever.
 #[tokio::test]
 async fn without_extensions_outcomes_refund_and_denials_are_told() {
