@@ -20,8 +20,9 @@ static X_RATELIMITS: [HeaderName; 3] = [X_LIMIT, X_REMAINING, X_RESET];
 
 /// Which header fields tell a client about its limits.
 ///
-/// All have `Retry-After` on denials: seconds, rounded up, never 0; none for a request that costs
-/// more than a quota's max. Of a [busy](crate::decision::Verdict::Busy) rule it is a hint. The
+/// All have `Retry-After` on denials: seconds, rounded up, never 0, and at most 2,147,483 (24 days),
+/// above which timers of Node.js overflow and its clients come again at once; none for a request
+/// that costs more than a quota's max. Of a [busy](crate::decision::Verdict::Busy) rule it is a hint. The
 /// other fields are left out where the store's decision tells nothing about the quotas.
 ///
 /// They replace those of the same names that a handler has written, such as an upstream's that a
@@ -52,8 +53,9 @@ pub enum Headers {
     /// one more is. Of a [calendar](crate::rule::Policy::calendar) quota it is the end of its
     /// period, and the window of its policy is the length of that.
     ///
-    /// On a denial `t` is never later than `Retry-After`: for a quota that denied, it ends with it
-    /// at the latest, and for another quota it is left out if it would be later. Layers within one
+    /// On a denial `t` is never later than `Retry-After`, but for waits above 24 days: for a quota
+    /// that denied, it ends with it at the latest, and for another quota it is left out if it would
+    /// be later. Layers within one
     /// another each add their items. A window that is not a whole number of seconds is left out of
     /// the policy.
     ///
@@ -65,7 +67,7 @@ pub enum Headers {
     /// The fields as draft 7 had them, for the tightest quota of all layers: `limit=100,
     /// remaining=50, reset=5`. That is the one with the fewest units left; of several, the one that
     /// is replenished last. `reset` is when all of its units are back, 0 if they are, and on a
-    /// denial not later than `Retry-After`. It knows no requests [at a
+    /// denial not later than `Retry-After`, but for waits above 24 days. It knows no requests [at a
     /// time](crate::Rule::with_max_concurrent): their number is no limit of a window, so it is not
     /// shown.
     Draft7,
@@ -117,8 +119,7 @@ impl Headers {
             Self::None => {}
         }
         if let Some(retry_after) = decision.retry_after() {
-            let seconds = number(whole_seconds(retry_after));
-            to.entry(RETRY_AFTER).or_insert(seconds);
+            set_retry_after(retry_after, to);
         }
     }
 }
@@ -198,8 +199,7 @@ fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// The effective window of a quota in seconds. On a denial it ends with `Retry-After` at the
-/// latest; a quota that did not deny, and whose window is longer, has none. Requests at a time have
+/// The effective window of a quota in seconds. On a denial it ends with its wait at the latest; a quota that did not deny, and whose window is longer, has none. Requests at a time have
 /// no window.
 fn effective_window(
     rule: &Rule,
@@ -289,7 +289,8 @@ fn tightest(
     is_tighter.then(|| (policy.quota().max(), left, reset))
 }
 
-/// When to look again, in seconds: never later than `Retry-After`, and 0 for a quota that is whole.
+/// When to look again, in seconds: never later than the wait of a denial, and 0 for a quota that is
+/// whole.
 pub(crate) fn reset(state: &QuotaState, decision: &Decision) -> u64 {
     let reset_after = state.reset_after();
     let bound = decision.retry_after().unwrap_or(reset_after);
@@ -300,8 +301,17 @@ pub(crate) fn reset(state: &QuotaState, decision: &Decision) -> u64 {
     }
 }
 
+/// Writes `Retry-After`, unless it is set already.
+pub(super) fn set_retry_after(wait: Duration, to: &mut HeaderMap) {
+    /// Timers of Node.js take at most 2^31 - 1 milliseconds: clients on it that are told to wait for
+    /// longer come again at once.
+    const MAX_SECONDS: u64 = 2_147_483;
+    let seconds = number(whole_seconds(wait).min(MAX_SECONDS));
+    to.entry(RETRY_AFTER).or_insert(seconds);
+}
+
 /// Rounded up, never 0.
-pub(super) fn whole_seconds(duration: Duration) -> u64 {
+pub(crate) fn whole_seconds(duration: Duration) -> u64 {
     let begun = u64::from(duration.subsec_nanos() > 0);
     (duration.as_secs() + begun).max(1)
 }
