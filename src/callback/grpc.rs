@@ -1,10 +1,13 @@
 //! gRPC: which requests speak it, and answers in its form.
 
+use std::time::Duration;
+
 use axum_core::body::Body;
 use axum_core::response::Response;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use tokio::time::Instant;
 
 use super::grpc_details::encoded;
 use super::problem_document::shown_policies;
@@ -15,6 +18,8 @@ use crate::rule::Rule;
 pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// Whether the request with this head is a gRPC request: a POST with the content type
 /// `application/grpc`, `application/grpc-web` or `application/grpc-web-text`, alone or followed by
@@ -60,6 +65,92 @@ fn names_grpc(content_type: &[u8]) -> bool {
     })
 }
 
+/// A gRPC request, as its answer has to know it.
+#[derive(Clone)]
+pub(crate) struct GrpcCall {
+    /// The content type, which the answer repeats.
+    content_type: HeaderValue,
+    /// When the client gives up.
+    gives_up: Instant,
+}
+
+impl GrpcCall {
+    /// The call with this head, which arrived then; `None` if it is no gRPC request.
+    pub(crate) fn of(
+        method: &Method,
+        headers: &HeaderMap,
+        arrived: impl FnOnce() -> Instant,
+    ) -> Option<Self> {
+        let content_type = content_type(method, headers)?.clone();
+        let timeout = headers.get(GRPC_TIMEOUT);
+        let timeout = timeout.and_then(|it| timeout_of(it.to_str().ok()?));
+        // Whatever is longer than a pushback can be is alike.
+        let timeout = timeout.unwrap_or(USUAL_TIMEOUT).min(MAX_PUSHBACK * 2);
+        Some(Self {
+            content_type,
+            gives_up: arrived() + timeout,
+        })
+    }
+
+    /// A call about whose request nothing is known.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            content_type: HeaderValue::from_static("application/grpc"),
+            gives_up: Instant::now() + USUAL_TIMEOUT,
+        }
+    }
+
+    pub(crate) fn content_type(&self) -> &HeaderValue {
+        &self.content_type
+    }
+}
+
+/// A client that does not say how long it waits may give up after this long.
+const USUAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Timers of Node.js overflow above: grpc-js would call again at once.
+const MAX_PUSHBACK: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// The value of `grpc-timeout`: at most eight digits and a unit.
+fn timeout_of(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let is_number = (1..=8).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit());
+    let number = digits.parse().ok().filter(|_| is_number)?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3_600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// Tells a client that has a retry policy for the status of this answer when to call again, unless
+/// the answer says so: after this wait, if that is before the client gives up. Otherwise a denied
+/// call is not made again: the client would wait in vain, and not see the status. Clients know no
+/// other field: without it they call again within a second.
+pub(crate) fn add_pushback(wait: Option<Duration>, call: Option<&GrpcCall>, to: &mut HeaderMap) {
+    /// For the way to the client and back.
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+    let is_denial = match to.get(GRPC_STATUS) {
+        Some(code) if code == Code::RESOURCE_EXHAUSTED.0 => true,
+        Some(code) if code == Code::UNAVAILABLE.0 => false,
+        _ => return,
+    };
+    let left = call.map_or(USUAL_TIMEOUT, |it| {
+        it.gives_up.duration_since(Instant::now())
+    });
+    let wait = wait.filter(|wait| *wait <= MAX_PUSHBACK && *wait + ROUND_TRIP <= left);
+    let pushback = match wait {
+        Some(wait) => HeaderValue::from(wait.as_micros().div_ceil(1_000).max(1) as u64),
+        None if is_denial => HeaderValue::from_static("-1"),
+        None => return,
+    };
+    to.entry(GRPC_PUSHBACK).or_insert(pushback);
+}
+
 /// The status codes that this crate answers with, as the field `grpc-status` contains them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Code(&'static str);
@@ -83,16 +174,19 @@ pub(super) fn trailers_only(content_type: &HeaderValue, code: Code, message: &[u
 }
 
 /// Adds the details of a denial to the head of its answer, if that is a gRPC status 8 without any:
-/// when to come again, as `Retry-After` says, and which quotas denied it.
-pub(crate) fn add_details(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+/// in how many whole seconds to come again, and which quotas denied it.
+pub(crate) fn add_details(
+    rule: &Rule,
+    decision: &Decision,
+    retry_after: Option<u64>,
+    headers: &mut HeaderMap,
+) {
     let is_denial = headers
         .get(GRPC_STATUS)
         .is_some_and(|it| it == Code::RESOURCE_EXHAUSTED.0);
     if !is_denial || headers.contains_key(GRPC_DETAILS) {
         return;
     }
-    let retry_after = headers.get(RETRY_AFTER);
-    let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
     let message = headers
         .get(GRPC_MESSAGE)
         .map_or(&[][..], HeaderValue::as_bytes);

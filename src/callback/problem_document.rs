@@ -229,7 +229,9 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// response is 200 with the status in its head (*trailers only*), and mirrors the request's content
 /// type. `Retry-After` and the `RateLimit` fields are the same as in HTTP: gRPC clients find them
 /// in the metadata of the status. The details of a denial, `google.rpc.RetryInfo` and
-/// `QuotaFailure`, say the same.
+/// `QuotaFailure`, say the same. `grpc-retry-pushback-ms`, which clients with a retry policy obey,
+/// is the wait in milliseconds where that ends 100 ms before the call's `grpc-timeout` (without one,
+/// within 5 s); otherwise a denial has `-1`, do not retry, and a status 14 has none.
 ///
 /// Caches keep no answer over HTTP: all have `Cache-Control: no-store`. `Retry-After` of a 503 is
 /// the [pause](crate::Resilient::probe_every) before the store is asked again, at least 1 s.

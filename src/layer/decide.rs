@@ -159,6 +159,11 @@ impl Deciding {
 }
 
 impl AskedTake {
+    /// When the store was asked.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
     /// How far the decision is once the store has answered.
     pub(super) fn poll(self: Pin<&mut Self>, gate: &Gate, cx: &mut Context<'_>) -> Poll<Deciding> {
         const DONE: &str = "polled after the answer";

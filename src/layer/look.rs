@@ -9,7 +9,8 @@ use super::action::{Action, LayerAnswer};
 use super::decide::{Outcome, check_capabilities};
 use super::gate::Gate;
 use super::headers::{reset, shown};
-use crate::callback::{Cause, grpc, push_json, reduced_capacity};
+use super::responder::grpc_call_of;
+use crate::callback::{Cause, GrpcCall, push_json, reduced_capacity};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::fleet::OperatorSays;
 use crate::rule::{Policy, Rule};
@@ -178,17 +179,19 @@ impl Gate {
     /// What a layer answers to a request that shows nothing. Where it would call the handler, the
     /// answer is a 503.
     pub(crate) async fn answer_instead(self: &Arc<Self>, action: Action, head: Parts) -> Response {
-        let grpc = grpc::content_type(&head.method, &head.headers).cloned();
+        let call = grpc_call_of(&head, None);
         let action = match action {
             Action::Recover(callback, outcome) => {
-                Arc::clone(self).recover(callback, *outcome, head).await
+                Arc::clone(self)
+                    .recover(callback, *outcome, head, None)
+                    .await
             }
             action => action,
         };
         match action {
             Action::Answer(LayerAnswer::Response(response)) => response,
-            Action::Answer(LayerAnswer::Refusal(refusal)) => self.answer(refusal, grpc.as_ref()),
-            _ => reduced_capacity(grpc.as_ref()),
+            Action::Answer(LayerAnswer::Refusal(refusal)) => self.answer(refusal, call.as_ref()),
+            _ => reduced_capacity(call.as_ref().map(GrpcCall::content_type)),
         }
     }
 }

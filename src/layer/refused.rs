@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use axum_core::response::{IntoResponse, Response};
 use http::Request;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 
 use super::action::{Refusal, marked};
 use super::gate::Gate;
-use crate::callback::{Cause, Denied, Failed, Recovery, grpc, internal_error, recover};
+use super::responder::grpc_call_of;
+use crate::callback::{Cause, Denied, Failed, GrpcCall, Recovery, internal_error, recover};
 use crate::decision::{Decision, Source};
 use crate::error::{KeyError, StoreError};
 use crate::rule::Rule;
@@ -172,22 +173,26 @@ impl Refused {
             refusal,
             gate,
         } = *self.0;
-        let grpc = grpc::content_type(&head.method, &head.headers).cloned();
+        let call = grpc_call_of(&head, None);
+        let call = call.as_ref();
         let options = &gate.options;
         let refusal = match (refusal, options.degrade.clone(), &options.on_error) {
             (Refusal::Denied(take, decision), Some(callback), _) => {
-                return gate.degrade(callback, take, decision, head).await;
+                return gate.degrade(callback, take, decision, head, None).await;
             }
             (Refusal::Failed(cause), _, Some(callback)) => {
                 match recover(&**callback, Failed::new(rule, head, cause.clone())).await {
-                    Ok(Recovery::Respond(response)) => return gate.failed(response),
+                    Ok(Recovery::Respond(response)) => return gate.failed(response, call),
                     Ok(Recovery::Proceed | Recovery::Propagate) => Refusal::Failed(cause),
-                    Err(panicked) => return marked(internal_error(&panicked, grpc.as_ref())),
+                    Err(panicked) => {
+                        let grpc = call.map(GrpcCall::content_type);
+                        return marked(internal_error(&panicked, grpc));
+                    }
                 }
             }
             (refusal, ..) => refusal,
         };
-        gate.answer(refusal, grpc.as_ref())
+        gate.answer(refusal, call)
     }
 }
 
@@ -207,8 +212,9 @@ impl Refused {
     #[must_use]
     pub fn into_grpc_fields(self) -> HeaderMap {
         let Refusing { refusal, gate, .. } = *self.0;
-        let grpc = HeaderValue::from_static("application/grpc");
-        let (mut head, _) = gate.answer(refusal, Some(&grpc)).into_parts();
+        let (mut head, _) = gate
+            .answer(refusal, Some(&GrpcCall::unknown()))
+            .into_parts();
         head.headers.remove(CONTENT_TYPE);
         head.headers
     }

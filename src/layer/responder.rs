@@ -2,18 +2,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum_core::response::Response;
-use http::header::RETRY_AFTER;
 use http::request::Parts;
-use http::{HeaderValue, Request, StatusCode};
+use http::{Extensions, HeaderMap, Method, Request, StatusCode};
+use tokio::time::Instant;
 
 use super::action::{Action, Admission, LayerAnswer, Refusal, forbid_storing, marked};
 use super::decide::{Deciding, Outcome, WaitingTake};
 use super::gate::Gate;
-use super::headers::{number, whole_seconds};
+use super::headers::{set_retry_after, whole_seconds};
 use super::outage::Outage;
 use crate::callback::{
-    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, grpc, guarded, internal_error,
-    key_refused, quota_exceeded, recover, reduced_capacity,
+    Cause, DegradeCallback, Denied, ErrorCallback, Failed, GrpcCall, Recovery, grpc, guarded,
+    internal_error, key_refused, quota_exceeded, recover, reduced_capacity,
 };
 use crate::charge::{Denial, LayerResponse};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
@@ -23,6 +23,7 @@ use crate::rule::{OnError, Policy, Rule};
 use crate::store::CountAsk;
 use crate::take::Take;
 use crate::trace::TakeSpan;
+use crate::waiting::WaitingSince;
 use crate::warning::{Warning, WarningKind};
 
 impl Gate {
@@ -244,10 +245,12 @@ impl Gate {
         callback: Arc<dyn ErrorCallback>,
         outcome: Outcome,
         head: Parts,
+        arrived: Option<Instant>,
     ) -> Action {
         let Some(cause) = outcome.cause() else {
             return self.carry_out(outcome);
         };
+        let call = grpc_call_of(&head, arrived);
         let failed = Failed::new(Arc::clone(outcome.rule()), head, cause.clone());
         let recovery = match recover(&*callback, failed).await {
             Err(panicked) => return Action::Answer(LayerAnswer::Panicked(panicked)),
@@ -255,40 +258,58 @@ impl Gate {
         };
         match outcome.recovered(cause, recovery) {
             Ok(outcome) => self.carry_out(outcome),
-            Err(response) => Action::Answer(LayerAnswer::Response(self.failed(response))),
+            Err(response) => {
+                let response = self.failed(response, call.as_ref());
+                Action::Answer(LayerAnswer::Response(response))
+            }
         }
     }
 
     /// The response to a request that does not go on.
-    pub(super) fn response<B>(&self, answer: LayerAnswer, request: &Request<B>) -> Response {
-        let grpc = grpc::content_type(request.method(), request.headers());
+    pub(super) fn response<B>(
+        &self,
+        answer: LayerAnswer,
+        request: &Request<B>,
+        arrived: Option<Instant>,
+    ) -> Response {
+        let call = grpc_call(
+            request.method(),
+            request.headers(),
+            request.extensions(),
+            arrived,
+        );
+        let call = call.as_ref();
         match answer {
             LayerAnswer::Response(response) => response,
-            LayerAnswer::Refusal(refusal) => self.answer(refusal, grpc),
-            LayerAnswer::Panicked(panicked) => marked(internal_error(&panicked, grpc)),
+            LayerAnswer::Refusal(refusal) => self.answer(refusal, call),
+            LayerAnswer::Panicked(panicked) => {
+                marked(internal_error(&panicked, call.map(GrpcCall::content_type)))
+            }
         }
     }
 
-    /// This crate's own answer to a gRPC request with this content type, or to an HTTP request.
-    pub(super) fn answer(&self, refusal: Refusal, grpc: Option<&HeaderValue>) -> Response {
+    /// This crate's own answer to this gRPC request, or to an HTTP request.
+    pub(super) fn answer(&self, refusal: Refusal, call: Option<&GrpcCall>) -> Response {
+        let grpc = call.map(GrpcCall::content_type);
         match refusal {
             Refusal::Denied(take, decision) => {
                 let response = quota_exceeded(take.rule(), &decision, grpc);
                 let retry_soon = self.retry_soon_if_refunds_are_open(&take, &decision);
-                self.denied(take.rule(), decision, retry_soon, response)
+                self.denied(take.rule(), decision, retry_soon, call, response)
             }
             Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, grpc)),
-            Refusal::Failed(_) => self.failed(reduced_capacity(grpc)),
+            Refusal::Failed(_) => self.failed(reduced_capacity(grpc), call),
         }
     }
 
     /// The answer to a request without a decision. A 503 says when the store is asked again.
-    pub(super) fn failed(&self, mut response: Response) -> Response {
+    pub(super) fn failed(&self, mut response: Response, call: Option<&GrpcCall>) -> Response {
+        let pause = self.capabilities().probe_every.unwrap_or_default();
         if response.status() == StatusCode::SERVICE_UNAVAILABLE {
-            let pause = self.capabilities().probe_every.unwrap_or_default();
-            let seconds = number(whole_seconds(pause));
-            response.headers_mut().entry(RETRY_AFTER).or_insert(seconds);
+            set_retry_after(pause, response.headers_mut());
         }
+        let pause = Duration::from_secs(whole_seconds(pause));
+        grpc::add_pushback(Some(pause), call, response.headers_mut());
         marked(response)
     }
 
@@ -299,15 +320,18 @@ impl Gate {
         take: Take,
         decision: Decision,
         head: Parts,
+        arrived: Option<Instant>,
     ) -> Response {
         let rule = Arc::clone(take.rule());
         let retry_soon = self.retry_soon_if_refunds_are_open(&take, &decision);
-        let grpc = grpc::content_type(&head.method, &head.headers).cloned();
+        let call = grpc_call_of(&head, arrived);
+        let call = call.as_ref();
         let denied = Denied::new(take, decision.clone(), head);
         let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
         let response = response.await;
-        let response = response.unwrap_or_else(|panicked| internal_error(&panicked, grpc.as_ref()));
-        self.denied(&rule, decision, retry_soon, response)
+        let grpc = call.map(GrpcCall::content_type);
+        let response = response.unwrap_or_else(|panicked| internal_error(&panicked, grpc));
+        self.denied(&rule, decision, retry_soon, call, response)
     }
 
     /// The denial with an earlier retry-after for the client, while this process may give back
@@ -343,17 +367,39 @@ impl Gate {
         rule: &Rule,
         decision: Decision,
         retry_soon: Option<Decision>,
+        call: Option<&GrpcCall>,
         mut response: Response,
     ) -> Response {
         let shown = retry_soon.as_ref().unwrap_or(&decision);
         forbid_storing(response.headers_mut());
         self.options.headers.show(rule, shown, &mut response);
-        grpc::add_details(rule, shown, response.headers_mut());
+        let (wait, headers) = (shown.retry_after(), response.headers_mut());
+        grpc::add_details(rule, shown, wait.map(whole_seconds), headers);
+        grpc::add_pushback(wait, call, headers);
         let refunds = self.refunds.clone();
         let denial = LayerResponse(Some(Denial { decision, refunds }));
         response.extensions_mut().insert(denial);
         response
     }
+}
+
+/// The gRPC request that begins with this, and arrived then, or just now; `None` for any other one.
+fn grpc_call(
+    method: &Method,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+    arrived: Option<Instant>,
+) -> Option<GrpcCall> {
+    // An outer layer may have let it wait.
+    let arrived = || {
+        let outer = extensions.get().map(|WaitingSince(since)| *since);
+        outer.or(arrived).unwrap_or_else(Instant::now)
+    };
+    GrpcCall::of(method, headers, arrived)
+}
+
+pub(super) fn grpc_call_of(head: &Parts, arrived: Option<Instant>) -> Option<GrpcCall> {
+    grpc_call(&head.method, &head.headers, &head.extensions, arrived)
 }
 
 impl Outcome {

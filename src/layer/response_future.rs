@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::action::{Action, Admission, LayerAnswer};
@@ -101,6 +102,8 @@ struct KeptRequest<S, B> {
     is_ready: bool,
     request: Request<B>,
     gate: Arc<Gate>,
+    /// When the request arrived; `None` if it was just now.
+    arrived: Option<Instant>,
 }
 
 const DONE: &str = "polled after completion";
@@ -125,7 +128,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
             // a permit of a `ConcurrencyLimit`.
             Action::Answer(answer) => {
                 *service = service.clone();
-                ResponseState::respond(answer, request, gate)
+                ResponseState::respond(answer, request, gate, None)
             }
             action => {
                 let fresh = service.clone();
@@ -134,6 +137,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
                     is_ready: true,
                     request,
                     gate: Arc::clone(gate),
+                    arrived: None,
                 };
                 ResponseState::after(action, kept)
             }
@@ -155,12 +159,16 @@ where
         let admitted = match action {
             Action::Pass => None,
             Action::Admit(admitted) => Some(admitted),
-            Action::Answer(answer) => return Self::respond(answer, kept.request, &kept.gate),
+            Action::Answer(answer) => {
+                return Self::respond(answer, kept.request, &kept.gate, kept.arrived);
+            }
             Action::Degrade(degrade) => {
                 let (callback, take, decision) = *degrade;
                 let head = head(&kept.request);
                 let upload = Upload::of(kept.request, &kept.gate);
-                let response = kept.gate.degrade(callback, take, decision, head);
+                let response = kept
+                    .gate
+                    .degrade(callback, take, decision, head, kept.arrived);
                 return Self::Answering {
                     response: Box::pin(async {
                         let mut response = response.await;
@@ -173,7 +181,8 @@ where
             }
             Action::Recover(callback, outcome) => {
                 let gate = Arc::clone(&kept.gate);
-                let action = gate.recover(callback, *outcome, head(&kept.request));
+                let head = head(&kept.request);
+                let action = gate.recover(callback, *outcome, head, kept.arrived);
                 return Self::choosing(action, kept);
             }
             Action::WaitForTurn(waiting) => {
@@ -182,6 +191,7 @@ where
                 return Self::choosing(action, kept);
             }
             Action::Ask(asked) => {
+                kept.arrived = kept.arrived.or(Some(asked.since()));
                 let kept = Some(kept);
                 return Self::Asking { asked, kept };
             }
@@ -203,6 +213,7 @@ where
     where
         S: Clone,
     {
+        kept.arrived = kept.arrived.or_else(|| Some(Instant::now()));
         // What the ready instance has reserved is given back.
         (kept.service, kept.is_ready) = (kept.service.clone(), false);
         let kept = Some(kept);
@@ -210,8 +221,13 @@ where
         Self::Choosing { action, kept }
     }
 
-    fn respond(answer: LayerAnswer, request: Request<B>, gate: &Gate) -> Self {
-        let mut response = gate.response(answer, &request);
+    fn respond(
+        answer: LayerAnswer,
+        request: Request<B>,
+        gate: &Gate,
+        arrived: Option<Instant>,
+    ) -> Self {
+        let mut response = gate.response(answer, &request, arrived);
         if let Some(upload) = Upload::of(request, gate) {
             upload.read_on(&mut response);
         }

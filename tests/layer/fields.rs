@@ -413,6 +413,42 @@ async fn a_gateway_tells_of_its_own_limit() {
     );
 }
 
+/// Timers of Node.js overflow above 2^31 - 1 milliseconds: its clients would come again at once.
+#[tokio::test]
+async fn a_wait_above_24_days() {
+    const MONTH: Duration = Duration::from_secs(30 * 24 * 3_600);
+    let month = || owned_rule("p", 1, MONTH);
+    let retry_after = |shown: &str| shown.contains("\nretry-after: 2147483\n");
+    for (headers, exact) in [
+        (Headers::Draft11, "ratelimit: \"p\";r=0;t=2592000\n"),
+        (
+            Headers::Draft7,
+            "ratelimit: limit=1, remaining=0, reset=2592000\n",
+        ),
+        (Headers::Legacy, "x-ratelimit-reset: 2592000\n"),
+        (Headers::None, ""),
+    ] {
+        let shown = after(month(), headers, 2, 1).await;
+        assert!(retry_after(&shown), "{shown}");
+        // It came a quarter of a second later.
+        assert!(shown.contains(exact), "{shown}");
+    }
+    let exactly = after(
+        owned_rule("p", 1, Duration::from_secs(2_147_483)),
+        Headers::None,
+        2,
+        1,
+    )
+    .await;
+    assert!(retry_after(&exactly), "{exactly}");
+    // Before the store is asked again.
+    let pause = Duration::from_secs(3_000_000);
+    let resilient = Resilient::new(no_store()).probe_every(pause);
+    let undecided = RateLimitLayer::from_rule(month()).store(resilient.build());
+    let shown = show(send(&app(undecided), "/").await).await;
+    assert!(shown.starts_with("503") && retry_after(&shown), "{shown}");
+}
+
 /// A store of one's own may say nothing about the quotas: then there is nothing to tell.
 #[tokio::test]
 async fn without_quota_states() {

@@ -52,7 +52,141 @@ async fn a_denial() {
         ratelimit: "p";r=0;t=60
         retry-after: 60
         grpc-status-details-bin: CAgSEXF1b3RhIGV4Y2VlZGVkOiBwGjAKKHR5cGUuZ29vZ2xlYXBpcy5jb20vZ29vZ2xlLnJwYy5SZXRyeUluZm8SBAoCCDwaNwordHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlF1b3RhRmFpbHVyZRIICgYSAXAqAXA
+        grpc-retry-pushback-ms: -1
         "#));
+    }
+}
+
+/// A wait above 24 days is cut in `retry-after`, and told in the details.
+#[tokio::test]
+async fn a_wait_of_a_month() {
+    let layer = RateLimitLayer::new("p", Duration::from_secs(30 * 24 * 3_600), 1);
+    ask(&layer, GRPC).await;
+    let denied = ask(&layer, GRPC).await;
+    assert_eq!(denied.headers()["retry-after"], "2147483");
+    // The bytes 08 80 9a 9e 01 are a `Duration` of 2,592,000 seconds.
+    let details = denied.headers()["grpc-status-details-bin"].to_str();
+    let details = details.expect("base64");
+    assert!(details.contains("CICangEa"), "{details}");
+}
+
+/// What a client does that has a retry policy for a status: it waits for so long, or it gives up.
+/// Longer than its deadline it would wait in vain, and not see the status.
+#[tokio::test(start_paused = true)]
+async fn pushback() {
+    let every = |wait: u64| RateLimitLayer::new("p", millis(wait), 1);
+    let cases = [
+        // Without a deadline, within 5 s.
+        (every(4_900), "", "4900"),
+        (every(4_901), "", "-1"),
+        (every(60_000), "", "-1"),
+        (every(1), "", "1"),
+        // With one, 100 ms before it.
+        (every(1_000), "grpc-timeout: 1100m", "1000"),
+        (every(1_000), "grpc-timeout: 1099m", "-1"),
+        (every(1_000), "grpc-timeout: 1S", "-1"),
+        (every(1_000), "grpc-timeout: 2S", "1000"),
+        (every(60_000), "grpc-timeout: 2M", "60000"),
+        (every(3_600_000), "grpc-timeout: 2H", "3600000"),
+        (every(1_000), "grpc-timeout: 1100000u", "1000"),
+        (every(1_000), "grpc-timeout: 1099999u", "-1"),
+        (every(1), "grpc-timeout: 99999999n", "-1"),
+        (every(1_000), "grpc-timeout: 0S", "-1"),
+        // What is no timeout is none.
+        (every(1_000), "grpc-timeout: 1", "1000"),
+        (every(1_000), "grpc-timeout: S", "1000"),
+        (every(1_000), "grpc-timeout: -1S", "1000"),
+        (every(1_000), "grpc-timeout: 999999999S", "1000"),
+        (every(60_000), "grpc-timeout: 1h", "-1"),
+        // Timers of grpc-js overflow at 2^31 ms.
+        (
+            every((1 << 31) - 1),
+            "grpc-timeout: 99999999H",
+            "2147483647",
+        ),
+        (every(1 << 31), "grpc-timeout: 99999999H", "-1"),
+        // No wait helps.
+        (
+            RateLimitLayer::new("p", WINDOW, 0),
+            "grpc-timeout: 2H",
+            "-1",
+        ),
+    ];
+    for (layer, timeout, expected) in cases {
+        let layer = layer.store(paused());
+        let fields = [&format!("content-type: {GRPC}"), timeout];
+        let fields = fields.join(if timeout.is_empty() { "" } else { ", " });
+        let request = || post("/p", &fields);
+        let app = app_at("/p", layer.clone());
+        let first = call(&app, request()).await;
+        let denied = match first.headers().get("grpc-status") {
+            None => call(&app, request()).await,
+            Some(_) => first,
+        };
+        assert_eq!(denied.headers()["grpc-status"], "8");
+        let pushback = &denied.headers()["grpc-retry-pushback-ms"];
+        assert_eq!(pushback, expected, "{timeout}");
+    }
+}
+
+/// The time that a request has waited already is no longer the client's, nor that of a callback.
+#[tokio::test(start_paused = true)]
+async fn pushback_of_a_request_that_waited() {
+    let late = async |denied: Denied| {
+        tokio::time::sleep(millis(500)).await;
+        Problem.degrade(denied).await
+    };
+    let every = |wait: u64| RateLimitLayer::new("p", millis(wait), 1);
+    let far = || Arc::new(far(millis(500)));
+    for (layer, timeout, expected) in [
+        // Its answer comes half a second late, in the middle of which the store has decided.
+        (every(2_000).store(far()), 2_100, "1500"),
+        (every(2_000).store(far()), 2_099, "-1"),
+        (every(1_000).store(paused()).degrade(late), 1_600, "1000"),
+        (every(1_000).store(paused()).degrade(late), 1_599, "-1"),
+        // Two wait for a second, and one of them is denied then.
+        (
+            every(1_000).store(paused()).wait(millis(1_500)),
+            2_100,
+            "1000",
+        ),
+        (
+            every(1_000).store(paused()).wait(millis(1_500)),
+            2_099,
+            "-1",
+        ),
+    ] {
+        let app = app_at("/p", layer);
+        let fields = format!("content-type: {GRPC}, grpc-timeout: {timeout}m");
+        let ask = || call(&app, post("/p", &fields));
+        ask().await;
+        let denied = join_all([ask(), ask()]).await;
+        let mut told = denied
+            .iter()
+            .filter_map(|it| it.headers().get("grpc-retry-pushback-ms"));
+        assert_eq!(told.next().expect("a denial"), expected, "{timeout}");
+    }
+}
+
+/// Whose answer has one keeps it; no other answer gets one.
+#[tokio::test]
+async fn whose_pushback() {
+    let own = async |denied: Denied| {
+        let mut response = Problem.degrade(denied).await;
+        let own = HeaderValue::from_static("7");
+        response.headers_mut().insert("grpc-retry-pushback-ms", own);
+        response
+    };
+    let denied = ask(&none().degrade(own), GRPC).await;
+    assert_eq!(denied.headers()["grpc-retry-pushback-ms"], "7");
+    for (layer, content_type) in [
+        (none(), "text/plain"),
+        (one(), GRPC),
+        (one().key(Header::new("x-tenant")), GRPC),
+        (none().degrade(async |_: Denied| "later"), GRPC),
+    ] {
+        let answer = ask(&layer, content_type).await;
+        assert!(!answer.headers().contains_key("grpc-retry-pushback-ms"));
     }
 }
 
@@ -80,7 +214,7 @@ async fn all_quotas_that_deny_are_named() {
 #[tokio::test]
 async fn no_decision() {
     let expected = "200 OK\ncontent-type: application/grpc\ngrpc-status: 14\n\
-         grpc-message: temporary reduced capacity\n";
+         grpc-message: temporary reduced capacity\ngrpc-retry-pushback-ms: 1000\n";
     let not_handled = ErrorCallbackChain::new().on::<KeyError>(async |_: Failed| "a key?");
     for layer in [
         undecided(),
@@ -91,6 +225,10 @@ async fn no_decision() {
     }
     let open = shown(&undecided().on_error(FailOpen)).await;
     assert!(open.ends_with("handled"), "{open}");
+    // A client that gives up before the store is asked again is told nothing.
+    let request = post("/p", &format!("content-type: {GRPC}, grpc-timeout: 1S"));
+    let late = call(&app_at("/p", undecided()), request).await;
+    assert!(!late.headers().contains_key("grpc-retry-pushback-ms"));
 }
 
 #[tokio::test]

@@ -105,6 +105,7 @@ async fn a_grpc_status_says_so() {
     grpc-message: as many requests as may run at a time are in progress: export-concurrent (1)
     retry-after: 3
     grpc-status-details-bin: CAgSTGFzIG1hbnkgcmVxdWVzdHMgYXMgbWF5IHJ1biBhdCBhIHRpbWUgYXJlIGluIHByb2dyZXNzOiBleHBvcnQtY29uY3VycmVudCAoMSkaMAoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIECgIIAxpXCit0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUXVvdGFGYWlsdXJlEigKJhIRZXhwb3J0LWNvbmN1cnJlbnQqEWV4cG9ydC1jb25jdXJyZW50
+    grpc-retry-pushback-ms: 2500
     "#);
 }
 
