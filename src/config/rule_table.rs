@@ -25,7 +25,7 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
 const KEYS: &str = "enabled key client-ip exempt cost on-error refund-on settles cost-above-max \
-     owe-at-most shadow plans outgoing hold-at-most hold-on lockout";
+     owe-at-most shadow plans outgoing hold-at-most hold-on lockout retry-after-jitter";
 /// The message for a key of earlier versions, in place of one that the key is unknown.
 const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
      busy a key: see capacity.md";
@@ -83,6 +83,13 @@ pub(super) fn rule(
     let needs_address = [&exemptions, &file.exemptions].map(Exemptions::needs_address);
     let reads_client_ip = subjects.have_client_ip() || needs_address.contains(&true);
     let rule = rule.with_exemptions(exemptions);
+    let rule = table.set("retry-after-jitter", rule, |rule, jitter| {
+        let percent = jitter.text("a share such as \"10%\"", |text| {
+            let percent: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
+            (percent <= 100).then_some(percent)
+        });
+        Ok(rule.with_retry_after_jitter(percent?))
+    })?;
     let rule = table.set("on-error", rule, |rule, choice| {
         Ok(rule.with_on_error(on_error(choice)?))
     })?;

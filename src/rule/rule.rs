@@ -268,6 +268,22 @@ impl Rule {
         self.resolved().common.is_shadow
     }
 
+    /// Adds a random part to the `Retry-After` of denials, of at most this many percent, 0 to 100:
+    /// many clients obey it to the second, so all that one window has denied would come again in
+    /// the same second. To `n` seconds a uniform whole number from 0 to `n * percent / 100`, rounded
+    /// up, is added, in all forms of an answer alike; decisions and `t` stay exact. A larger number
+    /// becomes 100. Default: 0.
+    #[must_use]
+    pub fn with_retry_after_jitter(self, percent: u8) -> Self {
+        self.with(|it| it.retry_after_jitter = percent.min(100))
+    }
+
+    /// The random part of `Retry-After`, [in percent](Self::with_retry_after_jitter).
+    #[must_use]
+    pub fn retry_after_jitter(&self) -> u8 {
+        self.settings.retry_after_jitter
+    }
+
     /// What happens to a request for which the store could not decide. Default:
     /// [`OnError::Fallback`] if the store has a fallback, otherwise [`OnError::Respond`].
     #[must_use]

@@ -38,6 +38,8 @@ pub(super) struct RuleSettings {
     pub(super) algorithm: AlgorithmConfig,
     pub(super) on_error: Option<OnError>,
     pub(super) is_shadow: bool,
+    /// In percent of what a denied client is told to wait.
+    pub(super) retry_after_jitter: u8,
     /// The name of the only subject, if code gave it one.
     pub(super) only_subject: Option<Arc<str>>,
     pub(super) permits: PermitSettings,
