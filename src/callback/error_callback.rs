@@ -9,7 +9,7 @@ use axum_core::response::{IntoResponse, Response};
 use http::request::Parts;
 
 use super::degrade_callback::BoxFuture;
-use super::grpc;
+use super::form::AnswerForm;
 use super::problem_document::{Panicked, guarded, internal_error};
 use crate::decision::Decision;
 use crate::error::{KeyError, KeyErrorKind, StoreError, StoreErrorKind};
@@ -304,14 +304,14 @@ pub(crate) async fn recover_inner<E: Send + Sync + 'static>(
     callback: Arc<dyn ErrorCallback>,
     rule: Arc<Rule>,
     head: Parts,
+    form: AnswerForm,
     error: E,
 ) -> Result<Response<Body>, E> {
-    let grpc = grpc::content_type(&head.method, &head.headers).cloned();
     match recovery_of(&*callback, rule, head, error).await {
         (Ok(Recovery::Respond(response)), _) => Ok(response),
-        (Err(panicked), _) => Ok(internal_error(&panicked, grpc.as_ref())),
+        (Err(panicked), _) => Ok(internal_error(&panicked, &form)),
         (Ok(_), Some(error)) => Err(error),
-        (Ok(_), None) => Ok(internal_error(&KEPT, grpc.as_ref())),
+        (Ok(_), None) => Ok(internal_error(&KEPT, &form)),
     }
 }
 

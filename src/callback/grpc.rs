@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tokio::time::Instant;
 
+use super::form::Refusing;
 use super::grpc_details::encoded;
 use super::problem_document::shown_policies;
 use crate::decision::Decision;
@@ -99,10 +100,6 @@ impl GrpcCall {
             gives_up: Instant::now() + USUAL_TIMEOUT,
         }
     }
-
-    pub(crate) fn content_type(&self) -> &HeaderValue {
-        &self.content_type
-    }
 }
 
 /// A client that does not say how long it waits may give up after this long.
@@ -135,8 +132,8 @@ pub(crate) fn add_pushback(wait: Option<Duration>, call: Option<&GrpcCall>, to: 
     /// For the way to the client and back.
     const ROUND_TRIP: Duration = Duration::from_millis(100);
     let is_denial = match to.get(GRPC_STATUS) {
-        Some(code) if code == Code::RESOURCE_EXHAUSTED.0 => true,
-        Some(code) if code == Code::UNAVAILABLE.0 => false,
+        Some(code) if code == RESOURCE_EXHAUSTED => true,
+        Some(code) if code == UNAVAILABLE => false,
         _ => return,
     };
     let left = call.map_or(USUAL_TIMEOUT, |it| {
@@ -151,25 +148,19 @@ pub(crate) fn add_pushback(wait: Option<Duration>, call: Option<&GrpcCall>, to: 
     to.entry(GRPC_PUSHBACK).or_insert(pushback);
 }
 
-/// The status codes that this crate answers with, as the field `grpc-status` contains them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Code(&'static str);
-
-impl Code {
-    pub(super) const INVALID_ARGUMENT: Self = Self("3");
-    pub(super) const RESOURCE_EXHAUSTED: Self = Self("8");
-    pub(super) const INTERNAL: Self = Self("13");
-    pub(super) const UNAVAILABLE: Self = Self("14");
-}
+/// The status codes that answers are recognised by, as the field `grpc-status` contains them.
+pub(super) const RESOURCE_EXHAUSTED: &str = "8";
+pub(super) const UNAVAILABLE: &str = "14";
 
 /// An answer of trailers only: the status is in the head, and there is no body.
-pub(super) fn trailers_only(content_type: &HeaderValue, code: Code, message: &[u8]) -> Response {
+pub(super) fn answer(refusing: &Refusing<'_>, call: &GrpcCall) -> Response {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, content_type.clone());
-    headers.insert(GRPC_STATUS, HeaderValue::from_static(code.0));
-    let message = HeaderValue::from_bytes(message).expect("printable characters");
-    headers.insert(GRPC_MESSAGE, message);
+    headers.insert(CONTENT_TYPE, call.content_type.clone());
+    let (code, _) = refusing.code();
+    headers.insert(GRPC_STATUS, HeaderValue::from_static(code));
+    let message = HeaderValue::try_from(percent_encoded(&refusing.message()));
+    headers.insert(GRPC_MESSAGE, message.expect("printable characters"));
     response
 }
 
@@ -183,7 +174,7 @@ pub(crate) fn add_details(
 ) {
     let is_denial = headers
         .get(GRPC_STATUS)
-        .is_some_and(|it| it == Code::RESOURCE_EXHAUSTED.0);
+        .is_some_and(|it| it == RESOURCE_EXHAUSTED);
     if !is_denial || headers.contains_key(GRPC_DETAILS) {
         return;
     }
@@ -197,14 +188,16 @@ pub(crate) fn add_details(
     }
 }
 
-/// Adds a text to a message. Whatever is not printable ASCII is percent-encoded, and so is `%`.
-pub(super) fn push_encoded(message: &mut Vec<u8>, text: &str) {
+/// Whatever is not printable ASCII is percent-encoded, and so is `%`.
+fn percent_encoded(text: &str) -> Vec<u8> {
+    let mut message = Vec::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
             b' '..=b'~' if byte != b'%' => message.push(byte),
             byte => message.extend_from_slice(format!("%{byte:02X}").as_bytes()),
         }
     }
+    message
 }
 
 #[cfg(test)]

@@ -43,10 +43,13 @@
 //! shared by many routes as an `Arc`. A panic in a callback is logged and answered with a 500, or
 //! for gRPC with the status 13.
 
+mod connect;
 mod degrade_callback;
 mod error_callback;
+mod form;
 pub(crate) mod grpc;
 pub(crate) mod grpc_details;
+mod json_rpc;
 mod problem_document;
 
 pub use degrade_callback::{BoxFuture, DegradeCallback, Denied};
@@ -54,10 +57,11 @@ pub use error_callback::{
     AlsoWithFallback, ErrorCallback, ErrorCallbackChain, FailOpen, Failed, FailureKind, Recovery,
 };
 pub(crate) use error_callback::{Cause, recover, recover_inner, recover_own};
+pub use form::Form;
+pub(crate) use form::{AnswerForm, Refusing};
 pub(crate) use grpc::GrpcCall;
 pub use grpc::is_grpc;
 pub use problem_document::Problem;
 pub(crate) use problem_document::{
-    Panicked, caught, guarded, internal_error, key_refused, push_json, quota_exceeded,
-    reduced_capacity,
+    Panicked, caught, guarded, internal_error, key_refused, push_json,
 };

@@ -1,6 +1,5 @@
-//! The answers of this crate's own: problem documents (RFC 9457) of the types that the draft of the
-//! `RateLimit` fields registers, and of one more for a busy rule, and for a gRPC request, whose
-//! content type is given, a gRPC status.
+//! The answers of this crate's own as problem documents (RFC 9457) of the types that the draft of the
+//! `RateLimit` fields registers, and of one more for a busy rule; and panics of user code.
 
 use std::any::Any;
 use std::fmt::{self, Display};
@@ -11,11 +10,13 @@ use axum_core::body::Body;
 use axum_core::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
+use tokio::time::Instant;
 
 use super::degrade_callback::{BoxFuture, DegradeCallback, Denied};
 use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
-use super::grpc::{self, Code};
+use super::form::{AnswerForm, Form, Refusing};
 use crate::decision::{Decision, Verdict};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::rule::{Policy, Rule};
@@ -34,29 +35,43 @@ const NEVER: &str = "The request costs more than a quota ever admits, so it is d
 const BUSY_TYPE: &str =
     "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy";
 
-/// A 429 with the names of the quotas that denied the take.
-pub(crate) fn quota_exceeded(
-    rule: &Rule,
-    decision: &Decision,
-    grpc: Option<&HeaderValue>,
-) -> Response {
-    match grpc {
-        None => quota_exceeded_document(rule, decision),
-        Some(content_type) => {
-            let is_busy = is_told_busy(rule, decision);
-            let mut message = match () {
-                () if is_busy => BUSY.to_ascii_lowercase().into_bytes(),
-                () if decision.is_locked_out() => LOCKED_OUT.to_ascii_lowercase().into_bytes(),
-                () => b"quota exceeded".to_vec(),
-            };
-            for (at, policy) in shown_policies(rule, decision).enumerate() {
-                message.extend_from_slice(if at == 0 { b": " } else { b", " });
-                grpc::push_encoded(&mut message, policy.name());
-                if is_busy {
-                    grpc::push_encoded(&mut message, &format!(" ({})", policy.quota().max()));
+/// A problem document.
+pub(super) fn answer(refusing: &Refusing<'_>) -> Response {
+    match refusing {
+        Refusing::Denied(rule, decision, _) => quota_exceeded_document(rule, decision),
+        Refusing::NoDecision => document(refusing.status(), REDUCED_CAPACITY),
+        Refusing::Mistake(status, reason) => mistake(*status, reason),
+    }
+}
+
+impl Refusing<'_> {
+    /// A text for forms without a document of their own.
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::Denied(rule, decision, _) => {
+                let is_busy = is_told_busy(rule, decision);
+                let mut message = match () {
+                    () if is_busy => BUSY.to_ascii_lowercase(),
+                    () if decision.is_locked_out() => LOCKED_OUT.to_ascii_lowercase(),
+                    () => "quota exceeded".to_owned(),
+                };
+                for (at, policy) in shown_policies(rule, decision).enumerate() {
+                    message.push_str(if at == 0 { ": " } else { ", " });
+                    message.push_str(policy.name());
+                    if is_busy {
+                        message.push_str(&format!(" ({})", policy.quota().max()));
+                    }
+                }
+                message
+            }
+            Self::NoDecision => "temporary reduced capacity".to_owned(),
+            Self::Mistake(status, reason) => {
+                let title = title(*status).to_ascii_lowercase();
+                match cfg!(debug_assertions) {
+                    true => format!("{title}: {reason}"),
+                    false => title,
                 }
             }
-            grpc::trailers_only(content_type, Code::RESOURCE_EXHAUSTED, &message)
         }
     }
 }
@@ -77,7 +92,7 @@ fn is_told_busy(rule: &Rule, decision: &Decision) -> bool {
 
 /// Whether the client is told that no time makes room for the request. A quota of 0 is no question
 /// of the cost.
-fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
+pub(super) fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
     let is_about_cost = |policy: &Policy| policy.quota().max() > 0;
     decision.verdict() == Verdict::Never && shown_policies(rule, decision).any(is_about_cost)
 }
@@ -127,7 +142,7 @@ fn write_busy(rule: &Rule, decision: &Decision) -> Bytes {
     body.into()
 }
 
-fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
+pub(super) fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
     for (at, policy) in shown_policies(rule, decision).enumerate() {
         body.push_str(if at == 0 { "\"" } else { ",\"" });
         // A policy's name has no quotes, backslashes or control characters.
@@ -136,55 +151,41 @@ fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
     }
 }
 
-/// A 503, for a request without a decision.
-pub(crate) fn reduced_capacity(grpc: Option<&HeaderValue>) -> Response {
-    if let Some(content_type) = grpc {
-        let message = b"temporary reduced capacity";
-        return grpc::trailers_only(content_type, Code::UNAVAILABLE, message);
-    }
-    let body = "{\"type\":\"https://iana.org/assignments/http-problem-types\
-        #temporary-reduced-capacity\",\
-        \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
-        \"status\":503}";
-    document(StatusCode::SERVICE_UNAVAILABLE, body)
-}
+const REDUCED_CAPACITY: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types\
+    #temporary-reduced-capacity\",\
+    \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
+    \"status\":503}";
 
 /// A 400 or 500 for a request without a key, depending on whose mistake that is.
-pub(crate) fn key_refused(error: &KeyError, grpc: Option<&HeaderValue>) -> Response {
+pub(crate) fn key_refused(error: &KeyError, form: &AnswerForm) -> Response {
     match error.kind() {
         KeyErrorKind::Absent | KeyErrorKind::Malformed => {
-            mistake(StatusCode::BAD_REQUEST, error, grpc)
+            Refusing::Mistake(StatusCode::BAD_REQUEST, error).answer(form)
         }
-        _ => internal_error(error, grpc),
+        _ => internal_error(error, form),
     }
 }
 
 /// A 500. The log tells what went wrong.
-pub(crate) fn internal_error(reason: &dyn Display, grpc: Option<&HeaderValue>) -> Response {
-    mistake(StatusCode::INTERNAL_SERVER_ERROR, reason, grpc)
+pub(crate) fn internal_error(reason: &dyn Display, form: &AnswerForm) -> Response {
+    Refusing::Mistake(StatusCode::INTERNAL_SERVER_ERROR, reason).answer(form)
+}
+
+fn title(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::BAD_REQUEST => "Bad Request",
+        _ => "Internal Server Error",
+    }
 }
 
 /// A 400 or 500. In debug builds it says what is wrong; others do not tell a client what a key is
 /// made of.
-fn mistake(status: StatusCode, reason: &dyn Display, grpc: Option<&HeaderValue>) -> Response {
-    let (title, code) = match status {
-        StatusCode::BAD_REQUEST => ("Bad Request", Code::INVALID_ARGUMENT),
-        _ => ("Internal Server Error", Code::INTERNAL),
-    };
-    let reason = cfg!(debug_assertions).then(|| reason.to_string());
-    if let Some(content_type) = grpc {
-        let mut message = title.to_ascii_lowercase().into_bytes();
-        if let Some(reason) = reason {
-            message.extend_from_slice(b": ");
-            grpc::push_encoded(&mut message, &reason);
-        }
-        return grpc::trailers_only(content_type, code, &message);
-    }
-    let number = status.as_u16();
+fn mistake(status: StatusCode, reason: &dyn Display) -> Response {
+    let (title, number) = (title(status), status.as_u16());
     let mut body = format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{number}");
-    if let Some(reason) = reason {
+    if cfg!(debug_assertions) {
         body.push_str(",\"detail\":\"");
-        push_json(&mut body, &reason);
+        push_json(&mut body, &reason.to_string());
         body.push('"');
     }
     body.push('}');
@@ -256,24 +257,34 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Problem;
 
+/// The form that a callback finds from the head of a request.
+pub(super) fn form_of(head: &Parts) -> AnswerForm {
+    AnswerForm::of(
+        Form::Problem,
+        &head.method,
+        &head.uri,
+        &head.headers,
+        Instant::now,
+    )
+}
+
 impl DegradeCallback for Problem {
     fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
-        let grpc = grpc::content_type(&denied.head.method, &denied.head.headers);
-        let response = quota_exceeded(&denied.rule, &denied.decision, grpc);
-        Box::pin(ready(response))
+        let refusing = Refusing::Denied(&denied.rule, &denied.decision, None);
+        Box::pin(ready(refusing.answer(&form_of(&denied.head))))
     }
 }
 
 impl ErrorCallback for Problem {
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
-        let grpc = grpc::content_type(&failed.head.method, &failed.head.headers);
+        let form = &form_of(&failed.head);
         Box::pin(ready(match failed.kind() {
             FailureKind::Inner => Recovery::Propagate,
             FailureKind::Key(_) => match failed.downcast_ref::<KeyError>() {
-                Some(error) => Recovery::Respond(key_refused(error, grpc)),
+                Some(error) => Recovery::Respond(key_refused(error, form)),
                 None => Recovery::Propagate,
             },
-            FailureKind::Store(_) => Recovery::Respond(reduced_capacity(grpc)),
+            FailureKind::Store(_) => Recovery::Respond(Refusing::NoDecision.answer(form)),
         }))
     }
 }

@@ -10,6 +10,7 @@
 //! | [`troubleshooting`] | what to do, by what you see |
 //! | [`capacity`] | what you need for your traffic |
 //! | [`proxies`] | the address of a client behind nginx, Cloudflare and others |
+//! | [`clients`] | what clients make of a denial, and what to set for them |
 //! | [`testing`] | tests of an application with limits |
 //! | [`page`] | who is limited now, and let this customer through |
 //! | [`resilience`] | what happens while Redis fails |
@@ -42,6 +43,7 @@ guides! {
     troubleshooting = "troubleshooting.md",
     capacity = "capacity.md",
     proxies = "proxies.md",
+    clients = "clients.md",
     testing = "testing.md",
     page = "page.md",
     resilience = "resilience.md",

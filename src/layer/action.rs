@@ -102,8 +102,9 @@ impl Admission {
         let callback = Arc::clone(callback);
         self.permits = None;
         let rule = Arc::clone(&self.rule);
+        let form = self.gate.form_of(&head, None);
         Ok(Box::pin(async move {
-            let response = recover_inner(callback, rule, *head, error).await?;
+            let response = recover_inner(callback, rule, *head, form, error).await?;
             Ok(self.show_in(marked(response)))
         }))
     }
@@ -139,7 +140,7 @@ impl Admission {
             let options = &self.gate.options;
             let fields = options
                 .headers
-                .show(&self.rule, answer.decision(), &mut response);
+                .show(&self.rule, answer.decision(), None, &mut response);
             if !options.without_extensions.response {
                 Answers::add_outer(response.extensions_mut(), answer, fields);
             }

@@ -74,6 +74,11 @@ pub enum Headers {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (in seconds from now), for the tightest
     /// quota of all layers, without the number of requests at a time.
     Legacy,
+    /// The fields of [`Legacy`](Self::Legacy), with `X-RateLimit-Reset` as seconds since 1970 by the
+    /// clock of this host, as GitHub's API has it: its clients read any other number as an instant
+    /// of 1970, and come again at once. Layers within one another use one of the two: an outer layer
+    /// with the other one replaces the fields of an inner layer that admitted the request.
+    GitHub,
     /// Only `Retry-After`.
     None,
 }
@@ -82,45 +87,56 @@ impl Headers {
     /// Writes these fields into a response, in place of those that no inner layer has written, such
     /// as an upstream's. A handler's own refusal and a callback's answer keep theirs. Returns which
     /// generations layers have written: a bit for each.
-    pub(super) fn show(self, rule: &Rule, decision: &Decision, response: &mut Response) -> u8 {
+    pub(super) fn show(
+        self,
+        rule: &Rule,
+        decision: &Decision,
+        retry_after: Option<u64>,
+        response: &mut Response,
+    ) -> u8 {
         let (inner, own) = (Answers::fields(response.extensions()), 1 << self as u8);
         let (status, headers) = (response.status().as_u16(), response.headers_mut());
         if inner & own == 0 && self.names().iter().any(|name| headers.contains_key(name)) {
             let grpc = headers.get("grpc-status").map(HeaderValue::as_bytes);
             let is_refusal = matches!((status, grpc), (429 | 503, _) | (_, Some(b"8" | b"14")));
             if is_refusal || !decision.is_allowed() {
-                Self::None.write(rule, decision, headers);
+                set_retry_after(retry_after, headers);
                 return inner;
             }
             for name in self.names() {
                 headers.remove(name);
             }
         }
-        self.write(rule, decision, headers);
+        self.write(rule, decision, retry_after, headers);
         inner | own
     }
 
     fn names(self) -> &'static [HeaderName] {
         match self {
             Self::Draft11 | Self::Draft7 => &RATELIMITS,
-            Self::Legacy => &X_RATELIMITS,
+            Self::Legacy | Self::GitHub => &X_RATELIMITS,
             Self::None => &[],
         }
     }
 
     /// Writes these fields into a response, unless the store's decision tells nothing about the
-    /// quotas, and `Retry-After`, unless it is set already.
-    pub(crate) fn write(self, rule: &Rule, decision: &Decision, to: &mut HeaderMap) {
+    /// quotas, and `Retry-After` of so many seconds, unless it is set already.
+    pub(crate) fn write(
+        self,
+        rule: &Rule,
+        decision: &Decision,
+        retry_after: Option<u64>,
+        to: &mut HeaderMap,
+    ) {
         match self {
             _ if decision.quotas().is_empty() => {}
             Self::Draft11 => draft_11(rule, decision, to),
             Self::Draft7 => draft_7(rule, decision, to),
-            Self::Legacy => legacy(rule, decision, to),
+            Self::Legacy => legacy(rule, decision, 0, to),
+            Self::GitHub => legacy(rule, decision, seconds_since_1970(), to),
             Self::None => {}
         }
-        if let Some(retry_after) = decision.retry_after() {
-            set_retry_after(retry_after, to);
-        }
+        set_retry_after(retry_after, to);
     }
 }
 
@@ -255,16 +271,22 @@ fn draft_7_policy(policy: &Policy) -> String {
     }
 }
 
-/// The tightest quota in three fields, one number each.
-fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+/// By the clock of this host, rounded up.
+fn seconds_since_1970() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, whole_seconds)
+}
+
+/// The tightest quota in three fields, one number each. Seconds are counted from this instant.
+fn legacy(rule: &Rule, decision: &Decision, from: u64, headers: &mut HeaderMap) {
     let inner = headers.contains_key(X_REMAINING).then(|| {
-        let number = |name| headers.get(name)?.to_str().ok()?.parse().ok();
-        Some((number(X_REMAINING)?, number(X_RESET)?))
+        let number = |name| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
+        Some((number(X_REMAINING)?, number(X_RESET)?.saturating_sub(from)))
     });
     if let Some((limit, remaining, reset)) = tightest(rule, decision, inner) {
         headers.insert(X_LIMIT, number(limit));
         headers.insert(X_REMAINING, number(remaining));
-        headers.insert(X_RESET, number(reset));
+        headers.insert(X_RESET, number(from.saturating_add(reset)));
     }
 }
 
@@ -301,13 +323,29 @@ pub(crate) fn reset(state: &QuotaState, decision: &Decision) -> u64 {
     }
 }
 
-/// Writes `Retry-After`, unless it is set already.
-pub(super) fn set_retry_after(wait: Duration, to: &mut HeaderMap) {
+/// Writes `Retry-After` of so many seconds, unless it is set already.
+pub(super) fn set_retry_after(seconds: Option<u64>, to: &mut HeaderMap) {
     /// Timers of Node.js take at most 2^31 - 1 milliseconds: clients on it that are told to wait for
     /// longer come again at once.
     const MAX_SECONDS: u64 = 2_147_483;
-    let seconds = number(whole_seconds(wait).min(MAX_SECONDS));
-    to.entry(RETRY_AFTER).or_insert(seconds);
+    if let Some(seconds) = seconds {
+        to.entry(RETRY_AFTER)
+            .or_insert_with(|| number(seconds.min(MAX_SECONDS)));
+    }
+}
+
+/// When a denied client is told to come again, in whole seconds: a uniform part of the rule's jitter
+/// comes on top, so that the clients that one window has denied do not come again in one second.
+pub(super) fn told_wait(rule: &Rule, decision: &Decision) -> Option<u64> {
+    let seconds = whole_seconds(decision.retry_after()?);
+    let most = u128::from(seconds) * u128::from(rule.retry_after_jitter());
+    let most = u64::try_from(most.div_ceil(100)).unwrap_or(u64::MAX);
+    let added = if most == 0 {
+        0
+    } else {
+        fastrand::u64(0..=most)
+    };
+    Some(seconds.saturating_add(added))
 }
 
 /// Rounded up, never 0.

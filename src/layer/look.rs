@@ -9,8 +9,7 @@ use super::action::{Action, LayerAnswer};
 use super::decide::{Outcome, check_capabilities};
 use super::gate::Gate;
 use super::headers::{reset, shown};
-use super::responder::grpc_call_of;
-use crate::callback::{Cause, GrpcCall, push_json, reduced_capacity};
+use crate::callback::{Cause, Refusing, push_json};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::fleet::OperatorSays;
 use crate::rule::{Policy, Rule};
@@ -179,7 +178,7 @@ impl Gate {
     /// What a layer answers to a request that shows nothing. Where it would call the handler, the
     /// answer is a 503.
     pub(crate) async fn answer_instead(self: &Arc<Self>, action: Action, head: Parts) -> Response {
-        let call = grpc_call_of(&head, None);
+        let form = self.form_of(&head, None);
         let action = match action {
             Action::Recover(callback, outcome) => {
                 Arc::clone(self)
@@ -190,8 +189,8 @@ impl Gate {
         };
         match action {
             Action::Answer(LayerAnswer::Response(response)) => response,
-            Action::Answer(LayerAnswer::Refusal(refusal)) => self.answer(refusal, call.as_ref()),
-            _ => reduced_capacity(call.as_ref().map(GrpcCall::content_type)),
+            Action::Answer(LayerAnswer::Refusal(refusal)) => self.answer(refusal, &form),
+            _ => Refusing::NoDecision.answer(&form),
         }
     }
 }

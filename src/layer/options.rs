@@ -6,7 +6,7 @@ use http::response;
 
 use super::crossing::Crossings;
 use super::headers::Headers;
-use crate::callback::{DegradeCallback, ErrorCallback};
+use crate::callback::{DegradeCallback, ErrorCallback, Form};
 use crate::key::KeyExtractor;
 use crate::key::ip::PeerHook;
 use crate::rule::{Plan, Rule, Subject};
@@ -35,6 +35,7 @@ pub(crate) struct Options {
     /// Who is told of shares of calendar quotas.
     pub(crate) crossings: Option<Arc<Crossings>>,
     pub(crate) headers: Headers,
+    pub(crate) form: Form,
     /// Whether requests go on, and responses go back, without what the layer has decided.
     pub(super) without_extensions: WithoutExtensions,
     /// Whether nothing reads on what the client of a denied upload still sends.

@@ -10,7 +10,7 @@ use tower_layer::Layer;
 use super::gate::{Gate, RuleSource};
 use super::options::{Options, WithoutExtensions};
 use super::{Headers, RateLimit};
-use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
+use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Form, Recovery};
 use crate::error::KeyError;
 use crate::key::{Key, KeyExtractor};
 use crate::metrics::RuleSnapshot;
@@ -344,6 +344,11 @@ impl RateLimitLayer {
     /// Which fields the responses get. Default: [`Headers::Draft11`].
     pub fn headers(self, headers: Headers) -> Self {
         self.with_option(|it| it.headers = headers)
+    }
+
+    /// In which form this layer answers by itself. Default: [`Form::Problem`].
+    pub fn form(self, form: Form) -> Self {
+        self.with_option(|it| it.form = form)
     }
 
     /// Leaves out of an admitted request, of its response, or of both what this layer has decided

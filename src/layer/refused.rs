@@ -9,8 +9,9 @@ use http::request::Parts;
 
 use super::action::{Refusal, marked};
 use super::gate::Gate;
-use super::responder::grpc_call_of;
-use crate::callback::{Cause, Denied, Failed, GrpcCall, Recovery, internal_error, recover};
+use crate::callback::{
+    AnswerForm, Cause, Denied, Failed, GrpcCall, Recovery, internal_error, recover,
+};
 use crate::decision::{Decision, Source};
 use crate::error::{KeyError, StoreError};
 use crate::rule::Rule;
@@ -173,8 +174,7 @@ impl Refused {
             refusal,
             gate,
         } = *self.0;
-        let call = grpc_call_of(&head, None);
-        let call = call.as_ref();
+        let form = gate.form_of(&head, None);
         let options = &gate.options;
         let refusal = match (refusal, options.degrade.clone(), &options.on_error) {
             (Refusal::Denied(take, decision), Some(callback), _) => {
@@ -182,17 +182,14 @@ impl Refused {
             }
             (Refusal::Failed(cause), _, Some(callback)) => {
                 match recover(&**callback, Failed::new(rule, head, cause.clone())).await {
-                    Ok(Recovery::Respond(response)) => return gate.failed(response, call),
+                    Ok(Recovery::Respond(response)) => return gate.failed(response, &form),
                     Ok(Recovery::Proceed | Recovery::Propagate) => Refusal::Failed(cause),
-                    Err(panicked) => {
-                        let grpc = call.map(GrpcCall::content_type);
-                        return marked(internal_error(&panicked, grpc));
-                    }
+                    Err(panicked) => return marked(internal_error(&panicked, &form)),
                 }
             }
             (refusal, ..) => refusal,
         };
-        gate.answer(refusal, call)
+        gate.answer(refusal, &form)
     }
 }
 
@@ -213,7 +210,7 @@ impl Refused {
     pub fn into_grpc_fields(self) -> HeaderMap {
         let Refusing { refusal, gate, .. } = *self.0;
         let (mut head, _) = gate
-            .answer(refusal, Some(&GrpcCall::unknown()))
+            .answer(refusal, &AnswerForm::Grpc(GrpcCall::unknown()))
             .into_parts();
         head.headers.remove(CONTENT_TYPE);
         head.headers
@@ -228,7 +225,8 @@ pub(super) fn no_head() -> Parts {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let Refusing { refusal, gate, .. } = *self.0;
-        gate.answer(refusal, None)
+        let form = AnswerForm::without_head(gate.options.form);
+        gate.answer(refusal, &form)
     }
 }
 

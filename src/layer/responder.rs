@@ -3,17 +3,17 @@ use std::time::Duration;
 
 use axum_core::response::Response;
 use http::request::Parts;
-use http::{Extensions, HeaderMap, Method, Request, StatusCode};
+use http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::action::{Action, Admission, LayerAnswer, Refusal, forbid_storing, marked};
 use super::decide::{Deciding, Outcome, WaitingTake};
 use super::gate::Gate;
-use super::headers::{set_retry_after, whole_seconds};
+use super::headers::{set_retry_after, told_wait, whole_seconds};
 use super::outage::Outage;
 use crate::callback::{
-    Cause, DegradeCallback, Denied, ErrorCallback, Failed, GrpcCall, Recovery, grpc, guarded,
-    internal_error, key_refused, quota_exceeded, recover, reduced_capacity,
+    AnswerForm, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, Refusing, grpc,
+    guarded, internal_error, key_refused, recover,
 };
 use crate::charge::{Denial, LayerResponse};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
@@ -250,7 +250,7 @@ impl Gate {
         let Some(cause) = outcome.cause() else {
             return self.carry_out(outcome);
         };
-        let call = grpc_call_of(&head, arrived);
+        let form = self.form_of(&head, arrived);
         let failed = Failed::new(Arc::clone(outcome.rule()), head, cause.clone());
         let recovery = match recover(&*callback, failed).await {
             Err(panicked) => return Action::Answer(LayerAnswer::Panicked(panicked)),
@@ -259,7 +259,7 @@ impl Gate {
         match outcome.recovered(cause, recovery) {
             Ok(outcome) => self.carry_out(outcome),
             Err(response) => {
-                let response = self.failed(response, call.as_ref());
+                let response = self.failed(response, &form);
                 Action::Answer(LayerAnswer::Response(response))
             }
         }
@@ -272,48 +272,68 @@ impl Gate {
         request: &Request<B>,
         arrived: Option<Instant>,
     ) -> Response {
-        let call = grpc_call(
+        let form = self.form(
             request.method(),
+            request.uri(),
             request.headers(),
             request.extensions(),
             arrived,
         );
-        let call = call.as_ref();
         match answer {
             LayerAnswer::Response(response) => response,
-            LayerAnswer::Refusal(refusal) => self.answer(refusal, call),
-            LayerAnswer::Panicked(panicked) => {
-                marked(internal_error(&panicked, call.map(GrpcCall::content_type)))
-            }
+            LayerAnswer::Refusal(refusal) => self.answer(refusal, &form),
+            LayerAnswer::Panicked(panicked) => marked(internal_error(&panicked, &form)),
         }
     }
 
-    /// This crate's own answer to this gRPC request, or to an HTTP request.
-    pub(super) fn answer(&self, refusal: Refusal, call: Option<&GrpcCall>) -> Response {
-        let grpc = call.map(GrpcCall::content_type);
+    /// The form of the answer to a request that begins with this, and arrived then, or just now.
+    fn form(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        arrived: Option<Instant>,
+    ) -> AnswerForm {
+        // An outer layer may have let it wait.
+        let arrived = || {
+            let outer = extensions.get().map(|WaitingSince(since)| *since);
+            outer.or(arrived).unwrap_or_else(Instant::now)
+        };
+        AnswerForm::of(self.options.form, method, uri, headers, arrived)
+    }
+
+    pub(super) fn form_of(&self, head: &Parts, arrived: Option<Instant>) -> AnswerForm {
+        let (method, uri) = (&head.method, &head.uri);
+        self.form(method, uri, &head.headers, &head.extensions, arrived)
+    }
+
+    /// This crate's own answer in this form.
+    pub(super) fn answer(&self, refusal: Refusal, form: &AnswerForm) -> Response {
         match refusal {
             Refusal::Denied(take, decision) => {
-                let response = quota_exceeded(take.rule(), &decision, grpc);
-                let retry_soon = self.retry_soon_if_refunds_are_open(&take, &decision);
-                self.denied(take.rule(), decision, retry_soon, call, response)
+                let shown = self.shown(&take, &decision);
+                let refusing = Refusing::Denied(take.rule(), &decision, shown.retry_after);
+                let response = refusing.answer(form);
+                self.denied(take.rule(), decision, shown, form, response)
             }
-            Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, grpc)),
-            Refusal::Failed(_) => self.failed(reduced_capacity(grpc), call),
+            Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, form)),
+            Refusal::Failed(_) => self.failed(Refusing::NoDecision.answer(form), form),
         }
     }
 
     /// The answer to a request without a decision. A 503 says when the store is asked again.
-    pub(super) fn failed(&self, mut response: Response, call: Option<&GrpcCall>) -> Response {
-        let pause = self.capabilities().probe_every.unwrap_or_default();
+    pub(super) fn failed(&self, mut response: Response, form: &AnswerForm) -> Response {
+        let pause = whole_seconds(self.capabilities().probe_every.unwrap_or_default());
         if response.status() == StatusCode::SERVICE_UNAVAILABLE {
-            set_retry_after(pause, response.headers_mut());
+            set_retry_after(Some(pause), response.headers_mut());
         }
-        let pause = Duration::from_secs(whole_seconds(pause));
-        grpc::add_pushback(Some(pause), call, response.headers_mut());
+        let pause = Some(Duration::from_secs(pause));
+        grpc::add_pushback(pause, form.grpc(), response.headers_mut());
         marked(response)
     }
 
-    /// The degrade callback's answer to a denied request with this head.
+    /// The degrade callback's answer to a denied request with this head, which arrived then.
     pub(super) async fn degrade(
         self: Arc<Self>,
         callback: Arc<dyn DegradeCallback>,
@@ -323,15 +343,23 @@ impl Gate {
         arrived: Option<Instant>,
     ) -> Response {
         let rule = Arc::clone(take.rule());
-        let retry_soon = self.retry_soon_if_refunds_are_open(&take, &decision);
-        let call = grpc_call_of(&head, arrived);
-        let call = call.as_ref();
+        let shown = self.shown(&take, &decision);
+        let form = self.form_of(&head, arrived);
         let denied = Denied::new(take, decision.clone(), head);
         let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
         let response = response.await;
-        let grpc = call.map(GrpcCall::content_type);
-        let response = response.unwrap_or_else(|panicked| internal_error(&panicked, grpc));
-        self.denied(&rule, decision, retry_soon, call, response)
+        let response = response.unwrap_or_else(|panicked| internal_error(&panicked, &form));
+        self.denied(&rule, decision, shown, &form, response)
+    }
+
+    /// What a client is told of a denial.
+    fn shown(&self, take: &Take, decision: &Decision) -> Shown {
+        let retry_soon = self.retry_soon_if_refunds_are_open(take, decision);
+        let decision = retry_soon.as_ref().unwrap_or(decision);
+        Shown {
+            retry_after: told_wait(take.rule(), decision),
+            retry_soon,
+        }
     }
 
     /// The denial with an earlier retry-after for the client, while this process may give back
@@ -366,16 +394,25 @@ impl Gate {
         &self,
         rule: &Rule,
         decision: Decision,
-        retry_soon: Option<Decision>,
-        call: Option<&GrpcCall>,
+        shown: Shown,
+        form: &AnswerForm,
         mut response: Response,
     ) -> Response {
+        let Shown {
+            retry_after,
+            retry_soon,
+        } = shown;
         let shown = retry_soon.as_ref().unwrap_or(&decision);
         forbid_storing(response.headers_mut());
-        self.options.headers.show(rule, shown, &mut response);
-        let (wait, headers) = (shown.retry_after(), response.headers_mut());
-        grpc::add_details(rule, shown, wait.map(whole_seconds), headers);
-        grpc::add_pushback(wait, call, headers);
+        let fields = self.options.headers;
+        fields.show(rule, shown, retry_after, &mut response);
+        let headers = response.headers_mut();
+        grpc::add_details(rule, shown, retry_after, headers);
+        // In milliseconds, with the seconds that were added.
+        let wait = shown.retry_after().zip(retry_after).map(|(wait, told)| {
+            wait.saturating_add(Duration::from_secs(told - whole_seconds(wait)))
+        });
+        grpc::add_pushback(wait, form.grpc(), headers);
         let refunds = self.refunds.clone();
         let denial = LayerResponse(Some(Denial { decision, refunds }));
         response.extensions_mut().insert(denial);
@@ -383,23 +420,11 @@ impl Gate {
     }
 }
 
-/// The gRPC request that begins with this, and arrived then, or just now; `None` for any other one.
-fn grpc_call(
-    method: &Method,
-    headers: &HeaderMap,
-    extensions: &Extensions,
-    arrived: Option<Instant>,
-) -> Option<GrpcCall> {
-    // An outer layer may have let it wait.
-    let arrived = || {
-        let outer = extensions.get().map(|WaitingSince(since)| *since);
-        outer.or(arrived).unwrap_or_else(Instant::now)
-    };
-    GrpcCall::of(method, headers, arrived)
-}
-
-pub(super) fn grpc_call_of(head: &Parts, arrived: Option<Instant>) -> Option<GrpcCall> {
-    grpc_call(&head.method, &head.headers, &head.extensions, arrived)
+/// What a client is told of a denial, where it differs from the decision.
+struct Shown {
+    /// In so many seconds it may come again; `None` if no wait helps.
+    retry_after: Option<u64>,
+    retry_soon: Option<Decision>,
 }
 
 impl Outcome {

@@ -9,7 +9,7 @@ use http::request::Parts;
 
 use super::paths::Paths;
 use super::reports::Reports;
-use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
+use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Form, Recovery};
 use crate::charge::RefundQueue;
 use crate::error::KeyError;
 use crate::fleet::{Member, OperatorKeys};
@@ -243,6 +243,12 @@ impl Limits {
     /// Which fields the responses get. A layer may have its own. Default: [`Headers::Draft11`].
     pub fn headers(self, headers: Headers) -> Self {
         self.with("headers", |it| it.headers = headers)
+    }
+
+    /// In which form its layers answer by themselves, and what a handler answers with a
+    /// [`Refused`](crate::layer::Refused). A layer may have its own. Default: [`Form::Problem`].
+    pub fn form(self, form: Form) -> Self {
+        self.with("form", |it| it.form = form)
     }
 
     /// Closes the connections of denied uploads, as [`RateLimitLayer::close_denied_uploads`].

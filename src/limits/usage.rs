@@ -10,6 +10,7 @@ use http::{HeaderValue, Request, header};
 
 use super::limits::Limits;
 use crate::callback::BoxFuture;
+use crate::layer::headers::whole_seconds;
 use crate::layer::{Gate, Headers, Look, RuleUsage};
 use crate::rule::RuleError;
 
@@ -171,7 +172,9 @@ impl IntoResponse for Usage {
         fields.insert(header::CONTENT_TYPE, json);
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         for usage in self.rules.iter().filter(|it| it.is_limited) {
-            self.headers.write(&usage.rule, &usage.decision, fields);
+            let retry_after = usage.decision.retry_after().map(whole_seconds);
+            self.headers
+                .write(&usage.rule, &usage.decision, retry_after, fields);
         }
         response
     }

@@ -19,6 +19,7 @@ mod examples;
 mod exempt;
 mod failures;
 mod fields;
+mod forms;
 mod grpc;
 mod host;
 mod joint;

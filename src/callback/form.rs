@@ -1,0 +1,140 @@
+use std::fmt::Display;
+
+use axum_core::response::Response;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use tokio::time::Instant;
+
+use super::grpc::{self, GrpcCall};
+use super::{connect, json_rpc, problem_document};
+use crate::decision::Decision;
+use crate::rule::Rule;
+
+/// In which form a layer answers by itself: a denial, and a request without a decision or a key.
+///
+/// [gRPC](super::is_grpc) is found from the request under each of them, and so are the unary calls
+/// of the [Connect protocol](https://connectrpc.com/docs/protocol): a POST with
+/// `connect-protocol-version: 1` and the content type `application/json` or `application/proto`, or
+/// a GET with `connect=v1` in its query. A form does not change what callbacks answer.
+///
+/// ```
+/// use tidegate::callback::Form;
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// let limits = Limits::new([Rule::new("mcp", [Quota::per_minute(60)])?]);
+/// let layer = limits.layer("mcp").form(Form::JsonRpc);
+/// # let _ = layer;
+/// # Ok::<(), tidegate::rule::RuleError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Form {
+    /// A [problem document](super::Problem). The default.
+    #[default]
+    Problem,
+    /// The JSON of an error of the Connect protocol, with its `code` and `message`, for all
+    /// requests: also for what a handler answers with a [`Refused`](crate::layer::Refused), which
+    /// knows no request.
+    Connect,
+    /// An error of [JSON-RPC 2.0](https://www.jsonrpc.org/specification), such as clients of MCP
+    /// show, to each POST; others get a problem document. The `code` is -32000 for a denial and for a
+    /// request without a decision, -32600 where the client left its key out, and -32603 for a
+    /// mistake of the server. `id` is null, since the body is not read, and `data` has
+    /// `retry_after_s`, the seconds of `Retry-After` without its bound, or `never`, and `quotas`, the
+    /// names of those that denied the request. The HTTP status stays what it is.
+    JsonRpc,
+}
+
+/// The form of one answer.
+pub(crate) enum AnswerForm {
+    Problem,
+    Grpc(GrpcCall),
+    Connect,
+    JsonRpc,
+}
+
+impl AnswerForm {
+    /// The form for a request with this head, which arrived then, in a layer that answers in this
+    /// form.
+    pub(crate) fn of(
+        form: Form,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        arrived: impl FnOnce() -> Instant,
+    ) -> Self {
+        if let Some(call) = GrpcCall::of(method, headers, arrived) {
+            return Self::Grpc(call);
+        }
+        match form {
+            _ if connect::is_unary(method, uri, headers) => Self::Connect,
+            Form::JsonRpc if method == Method::POST => Self::JsonRpc,
+            Form::Connect => Self::Connect,
+            Form::Problem | Form::JsonRpc => Self::Problem,
+        }
+    }
+
+    /// The form for a request about which nothing is known, in a layer that answers in this form.
+    pub(crate) fn without_head(form: Form) -> Self {
+        match form {
+            Form::Problem => Self::Problem,
+            Form::Connect => Self::Connect,
+            Form::JsonRpc => Self::JsonRpc,
+        }
+    }
+
+    pub(crate) fn grpc(&self) -> Option<&GrpcCall> {
+        match self {
+            Self::Grpc(call) => Some(call),
+            _ => None,
+        }
+    }
+}
+
+/// What an answer says, in whichever form.
+pub(crate) enum Refusing<'a> {
+    /// The take was denied; it may come again after so many seconds.
+    Denied(&'a Rule, &'a Decision, Option<u64>),
+    /// There is no decision.
+    NoDecision,
+    /// The request has no key, or something of the server is wrong.
+    Mistake(StatusCode, &'a dyn Display),
+}
+
+impl Refusing<'_> {
+    /// The answer in this form.
+    pub(crate) fn answer(&self, form: &AnswerForm) -> Response {
+        match form {
+            AnswerForm::Problem => problem_document::answer(self),
+            AnswerForm::Grpc(call) => grpc::answer(self, call),
+            AnswerForm::Connect => connect::answer(self),
+            AnswerForm::JsonRpc => json_rpc::answer(self),
+        }
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Denied(..) => StatusCode::TOO_MANY_REQUESTS,
+            Self::NoDecision => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Mistake(status, _) => *status,
+        }
+    }
+
+    /// The status code of gRPC, as its field has it, and its name in Connect.
+    pub(super) fn code(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Denied(..) => (grpc::RESOURCE_EXHAUSTED, "resource_exhausted"),
+            Self::NoDecision => (grpc::UNAVAILABLE, "unavailable"),
+            Self::Mistake(StatusCode::BAD_REQUEST, _) => ("3", "invalid_argument"),
+            Self::Mistake(..) => ("13", "internal"),
+        }
+    }
+}
+
+/// A response with this body of JSON.
+pub(super) fn json(status: StatusCode, body: String) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
