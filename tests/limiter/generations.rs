@@ -226,3 +226,18 @@ fn waits_for(
     let limiter = limiter.clone();
     tokio::spawn(async move { limiter.acquire(permits).await })
 }
+
+/// A fixed window without an end would deny clients of Redisson for ever.
+#[tokio::test]
+async fn a_window_that_becomes_shared_still_ends() {
+    let server = Redis::start();
+    let limiter = RateLimiter::new(&handle(&server.url).await, "partner");
+    let limiter = limiter.generation(Generation::First);
+    assert!(limiter.sets_first(overall(5, MINUTE)).await);
+    assert!(limiter.takes(1).await);
+    let shared = limiter.shared_with_redisson();
+    assert!(!shared.sets_first(overall(5, MINUTE)).await);
+    assert!(shared.is_shared().await.expect("an answer") == Some(true));
+    let life = server.life("{partner}:value");
+    assert!((1..=60_000).contains(&life), "{life}");
+}

@@ -60,7 +60,8 @@ end
 if not is_set then
   -- The rate stays, but the limiter is shared with Redisson from now on.
   if is_shared and call('HDEL', KEYS[1], 'countsExpire') == 1 and call('PTTL', KEYS[1]) < 0 then
-    for index = 2, 3 do call('PERSIST', KEYS[index]) end
+    -- Without a set, the value may be a fixed window: it has to end.
+    if call('PERSIST', KEYS[3]) == 1 then call('PERSIST', KEYS[2]) end
   end
   return reply_if_unset
 end
