@@ -31,8 +31,8 @@ const ALL: [Releases; 5] = [
     },
     Releases {
         names: "3.13.3 to 3.16.3",
-        // `fI`: a random number from 0 to 1.
-        grant: |permits| packed(&0.734_f32.to_le_bytes(), permits),
+        // `fI`: a random number.
+        grant: |permits| packed(&[0xf8, 0x35, 0x94, 0xde], permits),
         generation: Some(Generation::Second),
     },
     Releases {
