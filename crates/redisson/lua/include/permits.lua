@@ -57,7 +57,6 @@
 -- as -5 the first, -6 the second, -7 the third generation does, -8 none does.
 
 local function text(integer) return string.format('%.0f', integer) end
--- include: generation
 
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'epoch',
   'countsExpire', 'chosenAt')
@@ -131,8 +130,10 @@ if config[3] == '1' then
 end
 local remaining = tonumber(call('GET', value_key) or nil)
 local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
-local refused = not counts_expire and GENERATION_BY_SIZE[#(oldest[1] or '')] ~= own and refusal()
-if refused then return refused end
+local size = #(oldest[1] or '')
+if not counts_expire and size ~= (own == 2 and 8 or 21) and (own == 2 or size ~= 13) then
+  -- include: generation
+end
 -- Permits that are neither in the value nor in the set. They count as granted now.
 local missing = 0
 local has_expired = oldest[2] and oldest[2] + 0 <= expired_until

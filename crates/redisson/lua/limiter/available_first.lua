@@ -7,13 +7,12 @@
 -- Reply: the number of permits; a negative number as in lua/include/permits.lua
 
 local call, own = redis.call, 1
--- include: generation
-
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type')
 if not config[1] or not config[2] or not config[3] then return -1 end
 local rate = tonumber(config[1])
 if not rate then return -3 end
-local refused = refusal()
-if refused then return refused end
+do
+  -- include: generation
+end
 local remaining = tonumber(call('GET', config[3] == '1' and KEYS[4] or KEYS[2]) or nil)
 return math.max(remaining or rate, 0)

@@ -22,8 +22,6 @@
 --        another way
 
 local call, own = redis.call, ARGV[10] + 0
--- include: generation
-
 local mode, rate, interval, rate_type, keep_alive = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local is_shared = ARGV[7] == '1'
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire',
@@ -33,8 +31,9 @@ local did_counts_expire = exists and config[4] ~= '0'
   and config[5] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
 local time = call('TIME')
 local now = ARGV[1] ~= '' and ARGV[1] + 0 or time[1] * 1000000 + time[2]
-local refused = mode == 'chosen' and refusal()
-if refused then return refused end
+if mode == 'chosen' then
+  -- include: generation
+end
 local stands = exists and tonumber(config[7] or nil) or 0
 -- What a person or a program sets by hand is a choice of now.
 local chosen_at, reply_if_unset = math.max(now, stands + 1), 0

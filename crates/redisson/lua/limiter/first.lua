@@ -11,8 +11,6 @@
 --        in lua/include/permits.lua
 
 local call, own = redis.call, 1
--- include: generation
-
 local requested = ARGV[2] + 0
 local chosen_at = tonumber(ARGV[5])
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'chosenAt')
@@ -26,8 +24,9 @@ local value_key = config[3] == '1' and KEYS[4] or KEYS[2]
 local remaining = tonumber(call('GET', value_key) or nil)
 local expiry = remaining and call('PTTL', value_key) or 0
 -- A later generation has written the value.
-local refused = (expiry == -1 or expiry > interval) and refusal()
-if refused then return refused end
+if expiry == -1 or expiry > interval then
+  -- include: generation
+end
 if remaining and expiry == -1 then
   call('PEXPIRE', value_key, config[2])
   expiry = config[2] + 0
