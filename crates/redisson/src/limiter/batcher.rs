@@ -368,7 +368,10 @@ impl GrantGuard {
     pub(super) async fn release(mut self) -> Result<u64, LimiterError> {
         let batcher = Arc::clone(&self.batcher);
         let (limiters, request) = (&batcher.limiters, &batcher.request);
-        self.is_armed = request.generation == Generation::Third;
+        if request.generation != Generation::Third {
+            return Ok(0);
+        }
+        self.is_armed = true;
         let deadline = Deadline::after(limiters.timeout());
         let released = limiters.give_back(Arc::clone(&request.name), vec![self.grant]);
         let released = deadline.wait_for(released).await;
