@@ -24,6 +24,7 @@ parts=(
   "8 builds: all feature sets, clippy on them, the benches, the contributors' guide, Miri"
   "9 servers: Redis 6.2 and 8, Valkey 8 and 9, where they can be had"
   "10 versions: the last release beside this tree, rolled up and back"
+  "11 releases: the limiters of ten releases of Redisson, each beside each generation"
 )
 usage() {
   echo "usage: bash tests/nightly.sh --part N | --list | --table" >&2
@@ -33,7 +34,7 @@ folder=target/nightly
 case "${1:-}" in
   --list) printf '%s\n' "${parts[@]}"; exit ;;
   --table) cat "$folder/table.md"; exit ;;
-  --part) part=${2:-}; [[ $part =~ ^([1-9]|10)$ ]] || usage ;;
+  --part) part=${2:-}; [[ $part =~ ^([1-9]|1[01])$ ]] || usage ;;
   *) usage ;;
 esac
 
@@ -189,6 +190,14 @@ versions() {
   fi
 }
 
+# A step for each release, so that one that fails is run again alone.
+releases() {
+  local release
+  for release in 3.10.7 3.13.2 3.13.3 3.16.3 3.16.8 3.17.0 3.20.1 3.34.0 3.52.0 RELEASE; do
+    once "Redisson $release" bash tests/interop.sh --long --releases "$release"
+  done
+}
+
 case $part in
   1) histories ;;
   2) fleets ;;
@@ -200,6 +209,7 @@ case $part in
   8) builds ;;
   9) servers ;;
   10) versions ;;
+  11) releases ;;
 esac
 
 # A step that was skipped proves nothing, and the row says so.

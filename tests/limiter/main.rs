@@ -5,6 +5,7 @@ mod evicted;
 mod exact;
 mod expiry;
 mod faults;
+mod generations;
 mod grants;
 mod history;
 mod layout;

@@ -54,6 +54,30 @@ async fn what_redisson_uses_and_a_little_more_is_left_to_it() {
     }
 }
 
+/// Redisson 3.17.0 to 3.21.0 has 8 random bytes in a grant, later ones have 16.
+#[tokio::test]
+async fn grants_of_earlier_releases_are_known_as_redissons() {
+    let server = Redis::start();
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_000);
+    let redis = handle(&server.url).await;
+    for size in [8_u8, 16] {
+        let on = LimiterBackend::redis_with_clock(&redis, clock.clone());
+        let limiter = RateLimiter::new(on, "partner").shared_with_redisson();
+        set(&limiter).await;
+        for number in 0..6 {
+            let random: Vec<u8> = (0..size).map(|at| 200 + at).collect();
+            let grant = [&[size], &random[1..], &[number], &1_u32.to_le_bytes()].concat();
+            let add = redis::Cmd::zadd("{partner}:permits", grant, 1_800_000_000_000_u64);
+            let _: () = add.query(&mut server.connection()).expect("is added");
+        }
+        // A third and a fiftieth of the rate more: 9.
+        assert_eq!(take_all(&limiter).await, 41, "{size}");
+        let denied = limiter.try_acquire_permit(4).await.expect("an answer");
+        assert_eq!(denied.expect_err("3 are left"), MINUTE, "{size}");
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_left_to_redisson_once_it_is_gone() {
     let server = Redis::start();

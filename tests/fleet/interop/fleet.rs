@@ -1,6 +1,7 @@
 //! Processes of either language, which speak in lines.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -118,8 +119,14 @@ impl Drop for Process {
     }
 }
 
+/// Where the Java half was built.
+pub(crate) fn built() -> PathBuf {
+    let built = std::env::var("TIDEGATE_INTEROP_BUILT");
+    kit::root().join(built.as_deref().unwrap_or("target/interop"))
+}
+
 fn java(mode: &str, url: &str, rest: &str) -> Command {
-    let built = kit::root().join("target/interop");
+    let built = built();
     assert!(
         built.join("classes/Driver.class").exists(),
         "`bash tests/interop.sh` builds it"

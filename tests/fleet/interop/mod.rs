@@ -7,6 +7,7 @@ mod alike;
 mod calls;
 mod fairness;
 mod fleet;
+mod generations;
 mod limits;
 mod locks;
 mod random;

@@ -6,7 +6,7 @@
 -- still be asking: of a rate of 20 or more, one permit is left to them in every interval whose
 -- number is a multiple of 200 / rate. That is at most half a percent of the rate. Ids tell grants
 -- apart: the second half of an id of this crate is a small number or "missing_", and that of
--- Redisson's is random.
+-- Redisson's is random, or, to 3.21.0, missing.
 --
 -- Uses   what `permits` gives
 --        redisson_average     how many permits of Redisson counted lately; nil: they need not be
@@ -21,10 +21,9 @@
 --                             of its permits count now and `average` did lately
 --        held                 the same for what counts now
 
--- "mi" is 109, 105.
 local function is_redisson(member)
-  local first, second = string.byte(member, 10, 11)
-  return #member == 21 and not (first == 0 and second == 0 or first == 109 and second == 105)
+  local mark = string.sub(member, 10, 11)
+  return #member == 13 or #member == 21 and mark ~= '\0\0' and mark ~= 'mi'
 end
 
 -- If there are more grants than this, 8 runs of them are read, evenly spread over the set.
@@ -43,7 +42,7 @@ local function count_redisson()
     local grants = call('ZRANGE', permits_key, text(from), text(from + length - 1), 'WITHSCORES')
     for index = 1, #grants, 2 do
       if is_redisson(grants[index]) then
-        local permits = struct.unpack('<I4', grants[index], 18)
+        local permits = permits_of(grants[index])
         local expires_in = grants[index + 1] - expired_until
         if expires_in > 0 then count_now = count_now + permits end
         if expires_in > -math.min(MAX_TICK, interval) then lately = lately + permits end

@@ -1,6 +1,7 @@
 -- Reads the state of a limiter: its rate, its remaining permits and its grants.
 --
 -- Uses   call          redis.call
+--        own           the caller's generation: 1, 2 or 3
 --        requested     how many permits the caller wants
 --        test_now      the time in tests, or false
 --        is_read_only  whether nothing may be written
@@ -45,11 +46,15 @@
 -- KEYS[10] string: "interval type epoch" of a rate that `expire` lets expire, in case a rate is set
 --          while its grants still count
 --
--- A grant is struct.pack('<Bc0I4', length of the id, id, permits). Before Redisson 3.30 it was
--- struct.pack('<fI4', random, permits). Scores are rounded up, so that no grant expires early.
+-- A grant is struct.pack('<Bc0I4', length of the id, id, permits), as in Redisson since 3.17.0, to
+-- 3.21.0 with ids of 8 bytes. In the second generation, Redisson 3.13.3 to 3.16.3, it is
+-- struct.pack('<fI4', random, permits). Redisson to 3.13.2 has no set, 3.16.4 to 3.16.8 a grant of
+-- its own, struct.pack('<Lc0I4', 8, id, permits), which counts as 0. Scores are rounded up, so that
+-- no grant expires early.
 --
 -- Replies without a result: -1 there is no rate, -2 the caller wants more than the rate, -3 the
--- hash does not hold a rate, -4 the rate was chosen before chosen_at.
+-- hash does not hold a rate, -4 the rate was chosen before chosen_at; clients of Redisson count it
+-- as -5 the first, -6 the second, -7 the third generation does, -8 none does.
 
 local function text(integer) return string.format('%.0f', integer) end
 
@@ -125,6 +130,10 @@ if config[3] == '1' then
 end
 local remaining = tonumber(call('GET', value_key) or nil)
 local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
+local size = #(oldest[1] or '')
+if not counts_expire and size ~= (own == 2 and 8 or 21) and (own == 2 or size ~= 13) then
+  -- include: generation
+end
 -- Permits that are neither in the value nor in the set. They count as granted now.
 local missing = 0
 local has_expired = oldest[2] and oldest[2] + 0 <= expired_until

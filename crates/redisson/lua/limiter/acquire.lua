@@ -16,7 +16,7 @@
 --         Redisson were counted, also how many counted lately, and the interval in milliseconds; a
 --         negative number as in lua/include/permits.lua
 
-local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local call, own, requested, is_read_only = redis.call, 3, ARGV[2] + 0, false
 local chosen_at = tonumber(ARGV[7])
 local test_now = ARGV[1] ~= '' and ARGV[1]
 local number, is_in_doubt = ARGV[3] + 0, ARGV[6] == '1'

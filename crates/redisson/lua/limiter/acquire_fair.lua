@@ -14,7 +14,7 @@
 -- Reply: {the positions of the callers that were granted their permits, from 1, the microseconds
 --         until the next caller's permits can be granted, or 0}; the rest as in acquire.lua
 
-local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local call, own, requested, is_read_only = redis.call, 3, ARGV[2] + 0, false
 local chosen_at = tonumber(ARGV[7])
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits

@@ -15,10 +15,13 @@
 -- ARGV[8]  chosen: when the process chose the rate, as the last reply said; empty for the first
 --          time
 -- ARGV[9]  chosen, for the first time: how many microseconds ago the process chose the rate
+-- ARGV[10] the caller's generation: 1, 2 or 3
 --
--- Reply: when the rate was chosen, in microseconds; 0 if it was not set, except with chosen
+-- Reply: when the rate was chosen, in microseconds; 0 if it was not set, except with chosen; then
+--        also a negative number as in lua/include/permits.lua, if clients of Redisson count in
+--        another way
 
-local call = redis.call
+local call, own = redis.call, ARGV[10] + 0
 local mode, rate, interval, rate_type, keep_alive = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local is_shared = ARGV[7] == '1'
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire',
@@ -28,6 +31,9 @@ local did_counts_expire = exists and config[4] ~= '0'
   and config[5] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
 local time = call('TIME')
 local now = ARGV[1] ~= '' and ARGV[1] + 0 or time[1] * 1000000 + time[2]
+if mode == 'chosen' then
+  -- include: generation
+end
 local stands = exists and tonumber(config[7] or nil) or 0
 -- What a person or a program sets by hand is a choice of now.
 local chosen_at, reply_if_unset = math.max(now, stands + 1), 0
@@ -53,7 +59,8 @@ end
 if not is_set then
   -- The rate stays, but the limiter is shared with Redisson from now on.
   if is_shared and call('HDEL', KEYS[1], 'countsExpire') == 1 and call('PTTL', KEYS[1]) < 0 then
-    for index = 2, 3 do call('PERSIST', KEYS[index]) end
+    -- Without a set, the value may be a fixed window: it has to end.
+    if call('PERSIST', KEYS[3]) == 1 then call('PERSIST', KEYS[2]) end
   end
   return reply_if_unset
 end

@@ -1,4 +1,4 @@
--- Grants permits as Redisson 3.10 did: a fixed window that begins with the first grant.
+-- Grants permits as Redisson to 3.13.2 did: a fixed window that begins with the first grant.
 --
 -- KEYS     see lua/include/permits.lua
 -- ARGV[1]  not used
@@ -10,7 +10,7 @@
 -- Reply: 0 if they were granted, else the microseconds until the window ends; a negative number as
 --        in lua/include/permits.lua
 
-local call = redis.call
+local call, own = redis.call, 1
 local requested = ARGV[2] + 0
 local chosen_at = tonumber(ARGV[5])
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'chosenAt')
@@ -23,8 +23,11 @@ if requested > rate then return -2 end
 local value_key = config[3] == '1' and KEYS[4] or KEYS[2]
 local remaining = tonumber(call('GET', value_key) or nil)
 local expiry = remaining and call('PTTL', value_key) or 0
+-- A later generation has written the value.
+if expiry == -1 or expiry > interval then
+  -- include: generation
+end
 if remaining and expiry == -1 then
-  -- A later generation has written the value.
   call('PEXPIRE', value_key, config[2])
   expiry = config[2] + 0
 end

@@ -12,7 +12,7 @@ for index = 2, #ARGV do
   redis.call('ZREM', KEYS[9], ARGV[index])
 end
 if redis.call('EXISTS', KEYS[7]) == 0 then redis.call('DEL', KEYS[8]) end
-local call, requested, is_read_only, chosen_at = redis.call, 0, false
+local call, own, requested, is_read_only, chosen_at = redis.call, 3, 0, false
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 

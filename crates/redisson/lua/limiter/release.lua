@@ -9,7 +9,7 @@
 --
 -- Reply: how many permits came back; a negative number as in lua/include/permits.lua
 
-local call, requested, is_read_only, chosen_at = redis.call, 0, false
+local call, own, requested, is_read_only, chosen_at = redis.call, 3, 0, false
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 

@@ -1,5 +1,5 @@
--- Grants permits as Redisson did after 3.10: a sliding window. A denied caller is told when the
--- earliest grant expires, even if too few permits are available then.
+-- Grants permits as Redisson 3.13.3 to 3.16.3 did: a sliding window. A denied caller is told when
+-- the earliest grant expires, even if too few permits are available then.
 --
 -- KEYS     see lua/include/permits.lua
 -- ARGV[1]  now in microseconds since 1970, only in tests; empty: the server's clock
@@ -13,7 +13,7 @@
 -- Reply: 0 if they were granted, else the microseconds until the earliest grant expires; a negative
 --        number as in lua/include/permits.lua
 
-local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local call, own, requested, is_read_only = redis.call, 2, ARGV[2] + 0, false
 local chosen_at = tonumber(ARGV[5])
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits

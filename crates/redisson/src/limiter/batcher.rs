@@ -195,8 +195,11 @@ impl Batcher {
         let Some(choice) = lock(&self.state.rate).clone() else {
             return Ok(None);
         };
-        let (limiters, name, own) = (&self.limiters, &self.request.name, &choice.own);
-        let set = limiters.set_rate(name, own.rate, own.sharing, choice.mode());
+        let (request, own) = (&self.request, &choice.own);
+        let (name, generation, mode) = (&request.name, request.generation, choice.mode());
+        let set = self
+            .limiters
+            .set_rate(name, own.rate, own.sharing, generation, mode);
         let chosen_at = set.await?;
         if let Some(current) = &mut *lock(&self.state.rate)
             && current.is_same_as(&choice)
@@ -365,7 +368,10 @@ impl GrantGuard {
     pub(super) async fn release(mut self) -> Result<u64, LimiterError> {
         let batcher = Arc::clone(&self.batcher);
         let (limiters, request) = (&batcher.limiters, &batcher.request);
-        self.is_armed = request.generation == Generation::Third;
+        if request.generation != Generation::Third {
+            return Ok(0);
+        }
+        self.is_armed = true;
         let deadline = Deadline::after(limiters.timeout());
         let released = limiters.give_back(Arc::clone(&request.name), vec![self.grant]);
         let released = deadline.wait_for(released).await;

@@ -1,3 +1,5 @@
+#[cfg(feature = "redis")]
+use super::limiter_backend::Generation;
 use crate::error::{KindError, OfStore, StoreErrorKind};
 
 /// Why a call of a [`RateLimiter`](super::RateLimiter) failed. Too few permits are not an error.
@@ -46,7 +48,8 @@ pub enum LimiterErrorKind {
     KeepAliveTooShort,
     /// The key in Redis does not hold a rate.
     Malformed,
-    /// The [generation](super::Generation) does not support this call.
+    /// The [generation](super::Generation) does not support this call, or clients of Redisson count
+    /// the limiter in another one: the message names it.
     Unsupported,
     /// Redis did not answer, or answered with an error. The permits may have been granted; they
     /// come back after the interval.
@@ -83,4 +86,20 @@ pub(super) fn above_rate(name: &str, permits: u64) -> LimiterError {
 pub(super) fn unknown_limiter(name: &str) -> LimiterError {
     let message = format!("the limiter \"{name}\" has no rate: call try_set_rate first");
     LimiterError::of(LimiterErrorKind::UnknownLimiter, message)
+}
+
+/// Clients of Redisson count the limiter in another generation than the caller, or in none.
+#[cfg(feature = "redis")]
+pub(super) fn counted_by(name: &str, generation: Option<Generation>) -> LimiterError {
+    let (releases, remedy) = match generation {
+        Some(Generation::First) => ("to 3.13.2", "use `.generation(Generation::First)`"),
+        Some(Generation::Second) => ("3.13.3 to 3.16.3", "use `.generation(Generation::Second)`"),
+        Some(Generation::Third) => (
+            "3.17.0 and later",
+            "use `.generation(Generation::Third)`, the default",
+        ),
+        None => ("3.16.4 to 3.16.8", "no generation does: upgrade Redisson"),
+    };
+    let message = format!("clients of Redisson {releases} count the limiter \"{name}\": {remedy}");
+    LimiterError::of(LimiterErrorKind::Unsupported, message)
 }

@@ -100,10 +100,22 @@ impl fmt::Debug for LimiterBackend {
 
 /// How permits are counted: Redisson's rate limiter has counted them in three ways.
 ///
-/// All processes that share a limiter must use the same generation. The generations use the same
-/// keys, so a fleet can move from one to the next; permits that were granted before keep counting,
-/// some of them for longer. Only the third generation can tell grants apart: with the others, a
-/// dropped future gives nothing back.
+/// | Redisson | generation |
+/// |---|---|
+/// | to 3.13.2 | [`First`](Self::First) |
+/// | 3.13.3 to 3.16.3 | [`Second`](Self::Second), best beside 3.15.3 or later |
+/// | 3.16.4 to 3.16.8 | none: upgrade Redisson |
+/// | 3.17.0 and later | [`Third`](Self::Third) |
+///
+/// All processes that share a limiter must use the same generation. Clients of Redisson that count
+/// in another way would break. So calls fail with
+/// [`Unsupported`](super::LimiterErrorKind::Unsupported), and write nothing, while grants of such
+/// clients count: if the limiter is [shared](super::RateLimiter::shared_with_redisson), and they
+/// came first.
+///
+/// The generations use the same keys, so a fleet of this crate can move from one to the next while
+/// it runs; permits that were granted before keep counting, some of them for longer. Only the third
+/// generation can tell grants apart: with the others, a dropped future gives nothing back.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -112,7 +124,7 @@ impl fmt::Debug for LimiterBackend {
 /// use tidegate::Redis;
 /// use tidegate::limiter::{Generation, Rate, RateLimiter};
 ///
-/// // The services in Java still use an early Redisson, which counts in a fixed window.
+/// // The services in Java still use Redisson 3.12, which counts in a fixed window.
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
 /// let partner = RateLimiter::new(&redis, "partner")
 ///     .rate(Rate::overall(10, Duration::from_secs(1))?)
@@ -124,19 +136,19 @@ impl fmt::Debug for LimiterBackend {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Generation {
-    /// Redisson 3.10: a fixed window.
+    /// Redisson to 3.13.2: a fixed window.
     ///
     /// A value holds the remaining permits and expires one interval after the first grant. Around
     /// the end of a window, up to twice the rate is granted within one interval. A denied caller
     /// asks again when the window ends. It supports neither
     /// [`release`](super::RateLimiter::release) nor [`fair`](super::RateLimiter::fair).
     First,
-    /// Redisson after 3.10: a sliding window.
+    /// Redisson 3.13.3 to 3.16.3: a sliding window.
     ///
     /// A sorted set holds the grants. A denied caller asks again when the earliest grant expires,
     /// even if too few permits are available then. It supports neither `release` nor `fair`.
     Second,
-    /// Redisson since 3.30, with its errors corrected: a sliding window.
+    /// Redisson since 3.17.0, with its errors corrected: a sliding window.
     ///
     /// A denied caller asks again when as many permits as it wants have expired.
     #[default]
@@ -144,6 +156,16 @@ pub enum Generation {
 }
 
 impl Generation {
+    /// What scripts call it.
+    #[cfg(feature = "redis")]
+    pub(super) const fn number(self) -> u8 {
+        match self {
+            Self::First => 1,
+            Self::Second => 2,
+            Self::Third => 3,
+        }
+    }
+
     /// Fails unless this is the third generation, which alone supports this feature.
     pub(super) fn require_third(self, feature: &str) -> Result<(), LimiterError> {
         if self == Self::Third {
@@ -185,7 +207,7 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
     /// Returns the number of permits that can be granted now.
     fn available<'a>(&'a self, name: &'a str, generation: Generation) -> LimiterFuture<'a, u64>;
 
-    /// Sets the rate as `mode` says. Returns when it was chosen, in microseconds of the server's
+    /// Sets the rate as `mode` says, for callers of this generation. Returns when it was chosen, in microseconds of the server's
     /// clock; `None` if it was not set. A choice of the process has that time in any case, for the
     /// next time and for [`AcquireCall::chosen_at`].
     fn set_rate<'a>(
@@ -193,6 +215,7 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
         name: &'a str,
         rate: Rate,
         sharing: Sharing,
+        generation: Generation,
         mode: SetMode,
     ) -> LimiterFuture<'a, Option<u64>>;
 

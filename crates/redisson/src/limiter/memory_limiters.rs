@@ -156,6 +156,7 @@ impl Limiters for MemoryLimiters {
         name: &'a str,
         rate: Rate,
         _: Sharing,
+        _: Generation,
         mode: SetMode,
     ) -> LimiterFuture<'a, Option<u64>> {
         Box::pin(ready(Ok(self.set_rate_now(name, rate, mode))))

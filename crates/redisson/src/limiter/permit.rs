@@ -45,7 +45,8 @@ impl Permit {
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Unsupported`] beside clients of Redisson
+    /// that count in another generation, [`LimiterErrorKind::Store`].
     ///
     /// ```
     /// # use std::time::Duration;

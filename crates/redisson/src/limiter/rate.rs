@@ -99,7 +99,7 @@ impl Rate {
     }
 
     /// Lets the limiter forget the rate when nothing was granted for this long. Default: the rate
-    /// is kept until it is deleted.
+    /// is kept until it is deleted. Grants of Redisson before 3.38 do not count for this.
     ///
     /// # Errors
     ///

@@ -135,7 +135,8 @@ impl RateLimiter {
         self
     }
 
-    /// How permits are counted. Default: [`Generation::Third`].
+    /// How permits are counted: the generation of the Redisson that shares the limiter. Default:
+    /// [`Generation::Third`], Redisson 3.17.0 and later.
     #[must_use]
     pub fn generation(mut self, generation: Generation) -> Self {
         self.generation = generation;
@@ -154,7 +155,8 @@ impl RateLimiter {
     }
 
     /// Declares, with every rate set through this value, that clients of Redisson use the limiter
-    /// as well. Default: only this crate uses it, and its counts expire by themselves.
+    /// as well. Default: only this crate uses it, and its counts expire by themselves. The release
+    /// of Redisson decides on the [generation](Self::generation).
     ///
     /// The counts of a shared limiter do not expire: Redisson's scripts remove the expiry from one
     /// of two keys, and fail when the other key has expired. A rate that a client of Redisson has
@@ -207,9 +209,9 @@ impl RateLimiter {
     }
 
     async fn change_rate(&self, rate: Rate, mode: SetMode) -> Result<Option<u64>, LimiterError> {
-        let limiters = &self.backend.limiters;
-        self.change(limiters.set_rate(&self.name, rate, self.sharing, mode))
-            .await
+        let (limiters, generation) = (&self.backend.limiters, self.generation);
+        let set = limiters.set_rate(&self.name, rate, self.sharing, generation, mode);
+        self.change(set).await
     }
 
     /// Makes a call that changes the limiter, after which waiting callers ask again.
@@ -258,7 +260,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`LimiterErrorKind::UnknownLimiter`], [`LimiterErrorKind::Malformed`],
-    /// [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::Unsupported`], [`LimiterErrorKind::Store`].
     pub async fn available_permits(&self) -> Result<u64, LimiterError> {
         let limiters = &self.backend.limiters;
         let available = limiters.available(&self.name, self.generation).await;
@@ -304,7 +306,8 @@ impl RateLimiter {
     ///
     /// [`LimiterErrorKind::NoPermits`], [`LimiterErrorKind::AboveRate`],
     /// [`LimiterErrorKind::UnknownLimiter`], [`LimiterErrorKind::Malformed`],
-    /// [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::Unsupported`] beside clients of Redisson that count in another
+    /// [generation](Generation), [`LimiterErrorKind::Store`].
     pub async fn try_acquire(&self, permits: u64) -> Result<bool, LimiterError> {
         Ok(self.try_acquire_permit(permits).await?.is_ok())
     }

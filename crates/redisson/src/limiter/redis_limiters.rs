@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 
-use super::error::{LimiterError, LimiterErrorKind, above_rate, unknown_limiter};
+use super::error::{LimiterError, LimiterErrorKind, above_rate, counted_by, unknown_limiter};
 use super::limiter_backend::{
     AcquireCall, AcquireReply, AcquireRequest, ClientId, Generation, Grant, GrantId, LimiterFuture,
     Limiters, SetMode, Sharing, StoredRate,
@@ -84,6 +84,10 @@ impl RedisLimiters {
             Value::Int(-1 | -4) => Err(unknown_limiter(name)),
             Value::Int(-2) => Err(above_rate(name, permits)),
             Value::Int(-3) => Err(malformed(name)),
+            Value::Int(-5) => Err(counted_by(name, Some(Generation::First))),
+            Value::Int(-6) => Err(counted_by(name, Some(Generation::Second))),
+            Value::Int(-7) => Err(counted_by(name, Some(Generation::Third))),
+            Value::Int(-8) => Err(counted_by(name, None)),
             reply => Err(self.connection().protocol_error(reply).into()),
         }
     }
@@ -238,7 +242,10 @@ impl Limiters for RedisLimiters {
             Generation::First => &LIMITER_AVAILABLE_FIRST,
             Generation::Second | Generation::Third => &LIMITER_AVAILABLE,
         };
-        Box::pin(self.call_for_number(script, name, |_| {}))
+        let arguments = move |command: &mut Cmd| {
+            command.arg(generation.number());
+        };
+        Box::pin(self.call_for_number(script, name, arguments))
     }
 
     fn set_rate<'a>(
@@ -246,6 +253,7 @@ impl Limiters for RedisLimiters {
         name: &'a str,
         rate: Rate,
         sharing: Sharing,
+        generation: Generation,
         mode: SetMode,
     ) -> LimiterFuture<'a, Option<u64>> {
         Box::pin(async move {
@@ -269,6 +277,7 @@ impl Limiters for RedisLimiters {
                 command.arg(u8::from(sharing == Sharing::WithRedisson));
                 argument(command, chosen_at);
                 argument(command, chosen_ago);
+                command.arg(generation.number());
             };
             let chosen_at = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);
             Ok(Some(chosen_at.await?).filter(|at| *at > 0))

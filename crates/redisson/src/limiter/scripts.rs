@@ -4,7 +4,7 @@ use crate::connection::{Library, includes, scripts};
 
 /// The files of `lua/include/` that these scripts have. A new file has to be listed here.
 const LIBRARY: Library = Library {
-    includes: includes!["permits", "give_way", "permits_wait",],
+    includes: includes!["generation", "permits", "give_way", "permits_wait",],
     constants: "",
 };
 
