@@ -76,8 +76,8 @@ pub enum WarningKind {
     /// [`Limits::outgoing`](crate::Limits::outgoing) has a rule that is not
     /// [outgoing](crate::Rule::with_outgoing): a partner's answers hold nothing.
     NotOutgoing,
-    /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and the field
-    /// that says for how long is not understood: its key is held for a second.
+    /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and says for how
+    /// long in no field that is understood: its key is held for a second. The first field is named.
     RefusalNotUnderstood,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
     /// a gRPC response is in its trailers, which come too late: nothing is given back.
@@ -216,8 +216,9 @@ impl fmt::Display for Warning {
                  partner answers holds nothing: write `outgoing = true` into the rule"
             ),
             WarningKind::RefusalNotUnderstood => format!(
-                "the partner of {path:?} refuses calls with a field {name} that is not understood, so \
-                 each holds its key for a second: call limits.hold with what the partner means"
+                "the partner of {path:?} refuses calls with a field {name} that says in no known form \
+                 for how long, so each holds its key for a second: call limits.hold with what the \
+                 partner means"
             ),
             WarningKind::GrpcStatusInTrailers => format!(
                 "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, which \
