@@ -96,6 +96,10 @@ pub enum WarningKind {
     /// A readable part of a key looks like a token, which the store then keeps as it is: whoever
     /// reads its keys could use it. The page and the log show the first four characters of it.
     ReadableToken,
+    /// [`Limits::on_crossing`](crate::Limits::on_crossing) is never called: no rule and no plan has a
+    /// [calendar](crate::rule::Policy::calendar) quota, and no
+    /// [`plan_value`](crate::Limits::plan_value) may bring one.
+    NoPeriod,
     /// A default of [`Limits`](crate::Limits) was set after a layer was made, which lacks it.
     SetTooLate,
     /// Two layers around one handler, as of a router and of one that is nested in it, have charged
@@ -246,6 +250,11 @@ impl fmt::Display for Warning {
                 "a key of {path:?} looks like a token, and the store keeps it as it is: make it by \
                  Bearer, or Key::secret, so that it is stored as a hash"
             ),
+            WarningKind::NoPeriod => {
+                "Limits::on_crossing is never called: it tells of quotas of the calendar, and no rule \
+                 or plan has one, nor has a layer a plan_value; write per = \"month\" in place of a \
+                 window, or Policy::calendar in code, or take on_crossing out".to_owned()
+            }
             WarningKind::SetTooLate => format!(
                 "Limits::{name} was called after a layer was made, which does not have it: set it \
                  before the first layer"

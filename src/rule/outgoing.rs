@@ -94,7 +94,7 @@ impl Rule {
     }
 
     /// Whether it, or a plan of it, has a calendar quota.
-    fn has_calendar(&self) -> bool {
+    pub(crate) fn has_calendar(&self) -> bool {
         let mut policies = self.settings.given_policies();
         policies.any(|policy| policy.period().is_some())
     }
