@@ -163,9 +163,9 @@ where
                 let response = kept.gate.degrade(callback, take, decision, head);
                 return Self::Answering {
                     response: Box::pin(async {
-                        let response = response.await;
+                        let mut response = response.await;
                         if let Some(upload) = upload {
-                            upload.read_on();
+                            upload.read_on(&mut response);
                         }
                         Ok(response)
                     }),
@@ -211,10 +211,11 @@ where
     }
 
     fn respond(answer: LayerAnswer, request: Request<B>, gate: &Gate) -> Self {
-        let response = Some(gate.response(answer, &request));
+        let mut response = gate.response(answer, &request);
         if let Some(upload) = Upload::of(request, gate) {
-            upload.read_on();
+            upload.read_on(&mut response);
         }
+        let response = Some(response);
         Self::Responding { response }
     }
 

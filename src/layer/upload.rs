@@ -5,27 +5,38 @@
 //! for dead. Over HTTP/2 it resets the stream, and after about a thousand resets hyper ends the
 //! connection for all streams. hyper goes on reading as long as somebody polls the body, also once
 //! the response was sent.
+//!
+//! A client that has sent a request whole and has its answer gives the connection to its next
+//! request, and a proxy to that of another client. So an answer says `connection: close` where the
+//! body may stay unread although all of it was sent; hyper reads on behind it, too, and closes then.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum_core::response::Response;
 use bytes::Buf;
-use http::{Request, header};
+use http::{HeaderValue, Request, Version, header};
 use http_body::{Body, Frame};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::gate::Gate;
 use crate::metrics::RuleCounters;
 
-/// How long and how far the body of an upload is read that was answered already: a usual bound of
-/// a proxy for a body.
+/// How long the body of an upload is read that was answered already, and how far at full speed: a
+/// usual bound of a proxy for a body.
 const MAX_TIME: Duration = Duration::from_secs(2);
-const MAX_BYTES: usize = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
+
+/// What is longer is read on in steps, one step at a time in the whole process, so that senders that
+/// never end take no more of its time: at most 125 MiB a second.
+static STEPS: Semaphore = Semaphore::const_new(1);
+const STEP_BYTES: u64 = 1 << 20;
+const STEP_TIME: Duration = Duration::from_millis(8);
 
 /// Of how many uploads the process reads on.
 static PLACES: Semaphore = Semaphore::const_new(1_024);
@@ -33,26 +44,51 @@ static PLACES: Semaphore = Semaphore::const_new(1_024);
 /// The rest of an upload.
 pub(super) struct Upload<B> {
     body: B,
+    /// Whether it is read on.
+    is_read: bool,
+    /// Whether its client may have sent all of it when the connection closes.
+    is_too_long: bool,
+    is_http_1: bool,
     counters: Arc<RuleCounters>,
 }
 
 impl<B: Body + Send + 'static> Upload<B> {
-    /// The body of a request that is answered without it, or `None` if nothing has to be read:
-    /// there is no body, or the client waits for a `100 Continue` before it sends.
+    /// The body of a request that is answered without it, or `None` if there is none. Nothing is
+    /// read of it if the client waits for a `100 Continue` before it sends.
     pub(super) fn of(request: Request<B>, gate: &Gate) -> Option<Self> {
-        let has_ended = request.body().is_end_stream();
-        if has_ended || gate.options.closes_uploads || awaits_continue(&request) {
+        if request.body().is_end_stream() {
             return None;
         }
-        let (body, counters) = (request.into_body(), Arc::clone(&gate.counters));
-        Some(Self { body, counters })
+        let length = request.headers().get(header::CONTENT_LENGTH);
+        let length = length.map(|it| it.to_str().ok()?.parse::<u64>().ok());
+        Some(Self {
+            is_read: !(gate.options.closes_uploads || awaits_continue(&request)),
+            is_too_long: length.is_some_and(|it| it.is_none_or(|bytes| bytes > MAX_BYTES)),
+            is_http_1: request.version() <= Version::HTTP_11,
+            counters: Arc::clone(&gate.counters),
+            body: request.into_body(),
+        })
     }
 
-    /// Reads on in a task, once the answer is there.
-    pub(super) fn read_on(self) {
+    /// Reads on in a task, now that the answer is there. The answer says `connection: close` where
+    /// the connection closes behind it, unless a callback has said something else.
+    pub(super) fn read_on(self, answer: &mut Response) {
+        let (is_http_1, is_too_long) = (self.is_http_1, self.is_too_long);
+        if (!self.spawn_reading() || is_too_long) && is_http_1 {
+            let close = HeaderValue::from_static("close");
+            let headers = answer.headers_mut();
+            headers.entry(header::CONNECTION).or_insert(close);
+        }
+    }
+
+    /// Whether a task reads on.
+    fn spawn_reading(self) -> bool {
+        if !self.is_read {
+            return false;
+        }
         let (Ok(place), Ok(runtime)) = (PLACES.try_acquire(), Handle::try_current()) else {
             self.counters.numbers.closed_uploads.add(1);
-            return;
+            return false;
         };
         runtime.spawn(async move {
             if timeout(MAX_TIME, read(self.body)).await.is_err() {
@@ -60,6 +96,7 @@ impl<B: Body + Send + 'static> Upload<B> {
             }
             drop(place);
         });
+        true
     }
 }
 
@@ -68,19 +105,21 @@ fn awaits_continue<B>(request: &Request<B>) -> bool {
     expected.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Reads a body to its end, or until its client has left. What is too long is not read further, but
-/// the connection stays open: a proxy, which has the answer, ends the upload by itself.
+/// Reads a body to its end, or until its client has left.
 async fn read<B: Body>(body: B) {
-    let (mut body, mut bytes) = (pin!(body), 0);
+    let (mut body, mut bytes, mut bound) = (pin!(body), 0, MAX_BYTES);
     let mut next = async || {
         let size = |frame: Frame<B::Data>| frame.data_ref().map_or(0, Buf::remaining);
         let read = |frame: Option<Result<_, _>>| frame?.ok().map(size);
         poll_fn(|cx| body.as_mut().poll_frame(cx).map(read)).await
     };
     while let Some(read) = next().await {
-        bytes += read;
-        if bytes > MAX_BYTES {
-            return pending().await;
+        bytes += read as u64;
+        if bytes > bound {
+            bound = bytes + STEP_BYTES;
+            let step = STEPS.acquire().await;
+            sleep(STEP_TIME).await;
+            drop(step);
         }
         // Others have their turn between two frames, also of a body that is always ready.
         yield_now().await;

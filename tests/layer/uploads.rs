@@ -1,13 +1,16 @@
 //! The bodies of requests that a layer answers by itself: which of them are read on.
 
 use axum::body::Bytes;
-use http::Version;
+use http::{Version, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use crate::*;
+
+/// A process reads only so many uploads on: one test at a time counts on a place.
+static PLACES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A body that counts how often it is polled, until it is dropped.
 #[derive(Clone)]
@@ -58,19 +61,29 @@ fn layer() -> RateLimitLayer {
     RateLimitLayer::new("denied", WINDOW, 0)
 }
 
-/// Sends the upload as this request, which is denied.
-async fn deny(layer: RateLimitLayer, request: Builder, upload: &Upload) {
-    let app = Router::new().fallback_service(layer.layer(service_fn(async |_: Request<Body>| {
+fn app_of(layer: RateLimitLayer) -> Router {
+    Router::new().fallback_service(layer.layer(service_fn(async |_: Request<Body>| {
         Ok::<_, Infallible>(Response::new(Body::empty()))
-    })));
+    })))
+}
+
+/// Sends the upload as this request, which is denied. Returns what the answer says of the connection.
+async fn deny(layer: RateLimitLayer, request: Builder, upload: &Upload) -> Option<String> {
     let body = Body::new(upload.clone());
-    let answer = call(&app, request.method("POST").body(body).expect("a request")).await;
+    let answer = call(
+        &app_of(layer),
+        request.method("POST").body(body).expect("a request"),
+    )
+    .await;
     assert_eq!(answer.status(), DENIED);
+    let connection = answer.headers().get(header::CONNECTION);
+    connection.map(|it| it.to_str().expect("text").to_owned())
 }
 
 /// A client sends what nobody reads, unless it waits for a `100 Continue`.
 #[tokio::test(start_paused = true)]
 async fn which_bodies_are_read_on() {
+    let _places = PLACES.lock().await;
     let post = Request::builder;
     let awaits = || post().header("expect", "100-Continue");
     let cases = [
@@ -98,19 +111,121 @@ async fn which_bodies_are_read_on() {
     assert!(!upload.is_held(), "the setter of Limits");
 }
 
-/// For at most 2 s and 16 MiB.
+/// Where the rest of a body may stay unread, the answer says that its connection closes: a proxy would
+/// give it to the next request.
+#[tokio::test(start_paused = true)]
+async fn which_answers_close_their_connection() {
+    let _places = PLACES.lock().await;
+    const MOST: usize = 16 << 20;
+    let post = Request::builder;
+    let of_length = |bytes: usize| post().header("content-length", bytes);
+    let http_2 = || post().version(Version::HTTP_2);
+    let own = |_: Denied| async { ([("connection", "x-own")], DENIED) };
+    let late = |_: Denied| async { DENIED };
+    let close = Some("close");
+    let cases = [
+        ("of no known length", layer(), post(), None),
+        ("16 MiB", layer(), of_length(MOST), None),
+        ("more", layer(), of_length(MOST + 1), close),
+        (
+            "more than a number",
+            layer(),
+            post().header("content-length", "99999999999999999999"),
+            close,
+        ),
+        (
+            "HTTP/1.0",
+            layer(),
+            of_length(MOST + 1).version(Version::HTTP_10),
+            close,
+        ),
+        (
+            "HTTP/2",
+            layer().close_denied_uploads(),
+            http_2().header("content-length", MOST + 1),
+            None,
+        ),
+        (
+            "100-continue",
+            layer(),
+            post().header("expect", "100-continue"),
+            close,
+        ),
+        ("the setter", layer().close_denied_uploads(), post(), close),
+        (
+            "a callback's own",
+            layer().degrade_fn(own),
+            of_length(MOST + 1),
+            Some("x-own"),
+        ),
+        (
+            "a callback",
+            layer().degrade_fn(late),
+            of_length(MOST + 1),
+            close,
+        ),
+        (
+            "without a key",
+            layer().key(Header::new("x-key")).degrade_fn(late),
+            of_length(MOST + 1),
+            close,
+        ),
+    ];
+    for (case, layer, request, expected) in cases {
+        let upload = Upload::of(SHORT);
+        let body = Body::new(upload.clone());
+        let app = app_of(layer);
+        let answer = call(&app, request.method("POST").body(body).expect("a request")).await;
+        let connection = answer.headers().get(header::CONNECTION);
+        let connection = connection.map(|it| it.to_str().expect("text"));
+        assert_eq!(connection, expected, "{case}");
+    }
+    let app = app_of(layer().close_denied_uploads());
+    let empty = Request::post("/").body(Body::empty()).expect("a request");
+    let answer = call(&app, empty).await;
+    assert!(!answer.headers().contains_key(header::CONNECTION));
+}
+
+/// A process reads 1,024 uploads on. Further ones close their connections, and say so.
+#[tokio::test(start_paused = true)]
+async fn more_than_are_read_on_say_so() {
+    let _places = PLACES.lock().await;
+    let silent: Vec<_> = (0..1_025).map(|_| Upload::of(|_| Poll::Pending)).collect();
+    let mut closed = 0;
+    for upload in &silent {
+        let connection = deny(layer(), Request::builder(), upload).await;
+        closed += usize::from(connection.as_deref() == Some("close"));
+    }
+    assert_eq!(closed, 1);
+    // The places are given back.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(silent.iter().all(|upload| !upload.is_held()));
+}
+
+/// For at most 2 s, and what is longer than 16 MiB at a pace.
 #[tokio::test(start_paused = true)]
 async fn how_far_they_are_read() {
+    let _places = PLACES.lock().await;
     let limits = Limits::new([Rule::new("denied", [Quota::per_minute(0)]).expect("a rule")]);
-    let silent = Upload::of(|_| Poll::Pending);
-    let endless = Upload::of(|_| Poll::Ready(Some(FRAME)));
-    for upload in [&silent, &endless] {
-        deny(limits.layer("denied"), Request::builder(), upload).await;
-    }
+    let deny = async |frame: fn(usize) -> Poll<Option<usize>>| {
+        let upload = Upload::of(frame);
+        deny(limits.layer("denied"), Request::builder(), &upload).await;
+        upload
+    };
+    let silent = deny(|_| Poll::Pending).await;
+    let endless = deny(|_| Poll::Ready(Some(FRAME))).await;
     tokio::time::sleep(Duration::from_millis(1_990)).await;
     assert!(silent.is_held() && endless.is_held());
-    assert_eq!(endless.polls(), (16 << 20) / FRAME + 1);
+    let bytes = endless.polls() * FRAME;
+    assert!((200 << 20..=290 << 20).contains(&bytes), "{bytes} bytes");
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(!silent.is_held() && !endless.is_held());
+    assert_eq!(limits.snapshot().rules[0].closed_uploads, 2);
+    // However long it is, a body that ends in time is read to its end.
+    const LONG: usize = (40 << 20) / FRAME;
+    let long = deny(|polls| Poll::Ready((polls < LONG).then_some(FRAME))).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!long.is_held());
+    assert_eq!(long.polls(), LONG + 1);
     assert_eq!(limits.snapshot().rules[0].closed_uploads, 2);
 }

@@ -16,6 +16,9 @@ use kit::nginx::Nginx;
 
 use crate::*;
 
+/// A process reads only so many uploads on: one test at a time takes all places, or counts on one.
+static PLACES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
@@ -134,6 +137,123 @@ async fn every_answer_is_read() {
     }
 }
 
+/// What a raw connection answers to bytes that were all sent: the head, in lower case.
+fn answer(connection: &mut TcpStream) -> std::io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        connection.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).to_lowercase();
+    let length = head.split("content-length: ").nth(1);
+    let length = length.and_then(|it| it.split_once("\r\n")?.0.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    connection.read_exact(&mut body)?;
+    Ok(head)
+}
+
+/// A POST that is denied, with a body of so many bytes, in chunks if no length is told.
+fn denied_upload(bytes: usize, in_chunks: bool) -> Vec<u8> {
+    let head = "POST /denied HTTP/1.1\r\nhost: a\r\n";
+    if !in_chunks {
+        let length = format!("{head}content-length: {bytes}\r\n\r\n");
+        return [length.into_bytes(), vec![b'x'; bytes]].concat();
+    }
+    let mut whole = format!("{head}transfer-encoding: chunked\r\n\r\n").into_bytes();
+    for chunk in vec![b'x'; bytes].chunks(64 * KIB) {
+        whole.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
+        whole.extend_from_slice(chunk);
+        whole.extend_from_slice(b"\r\n");
+    }
+    whole.extend_from_slice(b"0\r\n\r\n");
+    whole
+}
+
+/// Whoever has sent a request whole and got its answer whole gives the connection to the next
+/// request, as the pools of proxies do: it is answered at once, or the answer before said `close`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_stays_answers_the_next_request() {
+    let _places = PLACES.lock().await;
+    let to = serve(app(&denying())).await;
+    for (bytes, in_chunks, closes) in [
+        (MIB, false, false),
+        (16 * MIB, false, false),
+        (20_000_000, false, true),
+        (64, true, false),
+        (20_000_000, true, false),
+    ] {
+        let case = format!("{bytes} bytes, in chunks: {in_chunks}");
+        let test = move || {
+            let mut connection = TcpStream::connect(to).expect("connects");
+            let timeout = Some(Duration::from_secs(10));
+            connection.set_read_timeout(timeout).expect("is set");
+            let sent = connection.write_all(&denied_upload(bytes, in_chunks));
+            sent.expect("is sent");
+            let denied = answer(&mut connection).expect("a 429");
+            assert!(denied.starts_with("http/1.1 429"), "{denied}");
+            assert_eq!(denied.contains("connection: close"), closes, "{denied}");
+            if !closes {
+                let began = Instant::now();
+                let next = connection.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+                next.expect("is sent");
+                let next = answer(&mut connection).expect("an answer");
+                assert!(next.starts_with("http/1.1 200"), "{next}");
+                assert!(began.elapsed() < Duration::from_secs(1), "at once");
+            }
+        };
+        let tested = tokio::task::spawn_blocking(test).await;
+        tested.unwrap_or_else(|_| panic!("{case}"));
+    }
+}
+
+/// A denial of a small body does not cost its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn denied_posts_keep_their_connections() {
+    let _places = PLACES.lock().await;
+    let to = serve(app(&denying())).await;
+    let posts = move || {
+        let mut connection = TcpStream::connect(to).expect("connects");
+        for _ in 0..100 {
+            let post = denied_upload(500, true);
+            connection.write_all(&post).expect("is sent");
+            let head = answer(&mut connection).expect("the connection remains");
+            assert!(head.starts_with("http/1.1 429"), "{head}");
+        }
+    };
+    let connections: Vec<_> = (0..10).map(|_| thread::spawn(posts)).collect();
+    let ended = move || connections.into_iter().all(|it| it.join().is_ok());
+    assert!(tokio::task::spawn_blocking(ended).await.expect("no panic"));
+}
+
+/// A proxy that keeps its connections loses no request of others, and takes no server for dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_over_kept_connections_are_served() {
+    let limits = denying();
+    let servers = [serve(app(&limits)).await, serve(app(&limits)).await];
+    let servers = servers.map(|it| it.to_string());
+    for streams in [false, true] {
+        let nginx = Nginx::keeping(&servers, streams);
+        let to = nginx.address;
+        let uploads = thread::spawn(move || {
+            for _ in 0..6 {
+                let mut connection = TcpStream::connect(to).expect("connects");
+                // nginx may end the upload once it has the answer.
+                let _ = connection.write_all(&denied_upload(20_000_000, streams));
+                let head = answer(&mut connection).unwrap_or_default();
+                assert!(head.starts_with("http/1.1 429"), "{head}");
+            }
+        });
+        let mut served = 0;
+        while !uploads.is_finished() || served < 500 {
+            let answered = count(50, 200, move || upload(to, "/", 100)).await;
+            assert_eq!(answered, 50, "beside uploads, streams: {streams}");
+            served += answered;
+        }
+        uploads.join().expect("each was told that it is denied");
+    }
+}
+
 /// The head of an upload that never ends.
 const ENDLESS: &str = "POST /denied HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000000\r\n\r\n";
 
@@ -173,6 +293,7 @@ fn attack(to: SocketAddr) -> usize {
 /// What attackers hold ends, and what they took is given back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_and_endless_uploads_end() {
+    let _places = PLACES.lock().await;
     let limits = denying();
     let to = serve(app(&limits)).await;
     // The first request starts a task that looks at the set-up later.

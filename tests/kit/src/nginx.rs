@@ -21,15 +21,36 @@ impl Nginx {
     ///
     /// If it does not start: the Debian package is `nginx-light`.
     pub fn before(servers: &[String]) -> Self {
+        Self::start(servers, "", "")
+    }
+
+    /// The same, with connections to the servers that it keeps and uses again, as many set-ups have
+    /// it. With `streams` it passes a request on before it has read it whole, in chunks if it comes
+    /// in chunks.
+    ///
+    /// # Panics
+    ///
+    /// As [`before`](Self::before).
+    pub fn keeping(servers: &[String], streams: bool) -> Self {
+        let buffering = if streams { "off" } else { "on" };
+        let proxy = format!(
+            "proxy_http_version 1.1; proxy_set_header Connection \"\";
+            proxy_request_buffering {buffering};"
+        );
+        Self::start(servers, "keepalive 16;", &proxy)
+    }
+
+    fn start(servers: &[String], upstream: &str, proxy: &str) -> Self {
         loop {
             // Another process may take the free port first; then this nginx is gone at once.
-            if let Some(nginx) = Self::try_start(get_random_available_port(), servers) {
+            let port = get_random_available_port();
+            if let Some(nginx) = Self::try_start(port, servers, upstream, proxy) {
                 return nginx;
             }
         }
     }
 
-    fn try_start(port: u16, servers: &[String]) -> Option<Self> {
+    fn try_start(port: u16, servers: &[String], upstream: &str, proxy: &str) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().display();
         let servers: String = servers.iter().map(|it| format!("server {it};")).collect();
@@ -39,11 +60,11 @@ impl Nginx {
             "pid {path}/pid; daemon off; events {{}}
             http {{
                 access_log off; client_max_body_size 0; {}
-                upstream servers {{ {servers} }}
+                upstream servers {{ {servers} {upstream} }}
                 server {{
                     listen 127.0.0.1:{port};
                     location / {{
-                        proxy_pass http://servers;
+                        proxy_pass http://servers; {proxy}
                         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
                     }}
                 }}
