@@ -76,8 +76,8 @@ pub enum WarningKind {
     /// [`Limits::outgoing`](crate::Limits::outgoing) has a rule that is not
     /// [outgoing](crate::Rule::with_outgoing): a partner's answers hold nothing.
     NotOutgoing,
-    /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and the field
-    /// that says for how long is not understood: its key is held for a second.
+    /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and says for how
+    /// long in no field that is understood: its key is held for a second. The first field is named.
     RefusalNotUnderstood,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
     /// a gRPC response is in its trailers, which come too late: nothing is given back.
@@ -96,6 +96,10 @@ pub enum WarningKind {
     /// A readable part of a key looks like a token, which the store then keeps as it is: whoever
     /// reads its keys could use it. The page and the log show the first four characters of it.
     ReadableToken,
+    /// [`Limits::on_crossing`](crate::Limits::on_crossing) is never called: no rule and no plan has a
+    /// [calendar](crate::rule::Policy::calendar) quota, and no
+    /// [`plan_value`](crate::Limits::plan_value) may bring one.
+    NoPeriod,
     /// A default of [`Limits`](crate::Limits) was set after a layer was made, which lacks it.
     SetTooLate,
     /// Two layers around one handler, as of a router and of one that is nested in it, have charged
@@ -216,8 +220,9 @@ impl fmt::Display for Warning {
                  partner answers holds nothing: write `outgoing = true` into the rule"
             ),
             WarningKind::RefusalNotUnderstood => format!(
-                "the partner of {path:?} refuses calls with a field {name} that is not understood, so \
-                 each holds its key for a second: call limits.hold with what the partner means"
+                "the partner of {path:?} refuses calls with a field {name} that says in no known form \
+                 for how long, so each holds its key for a second: call limits.hold with what the \
+                 partner means"
             ),
             WarningKind::GrpcStatusInTrailers => format!(
                 "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, which \
@@ -245,6 +250,11 @@ impl fmt::Display for Warning {
                 "a key of {path:?} looks like a token, and the store keeps it as it is: make it by \
                  Bearer, or Key::secret, so that it is stored as a hash"
             ),
+            WarningKind::NoPeriod => {
+                "Limits::on_crossing is never called: it tells of quotas of the calendar, and no rule \
+                 or plan has one, nor has a layer a plan_value; write per = \"month\" in place of a \
+                 window, or Policy::calendar in code, or take on_crossing out".to_owned()
+            }
             WarningKind::SetTooLate => format!(
                 "Limits::{name} was called after a layer was made, which does not have it: set it \
                  before the first layer"

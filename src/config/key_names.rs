@@ -111,7 +111,7 @@ fn extractor(
         "peer-ip" => Arc::new(PeerIp),
         name if is_client_ip(name) => {
             let client_ip = client_ip.ok_or_else(|| value.mistake(NO_CLIENT_IP))?;
-            Arc::new(with_prefixes(client_ip, name).ok_or_else(|| value.mistake(NO_PREFIX))?)
+            Arc::new(value.check(with_prefixes(client_ip, name))?)
         }
         "bearer" => Arc::new(Bearer),
         "host" => Arc::new(Host),
@@ -137,18 +137,23 @@ pub(super) fn is_client_ip(name: &str) -> bool {
 const NO_PREFIX: &str = "expected \"client-ip/24\" (IPv4), \"client-ip/48\" (IPv6), or \
      \"client-ip/24/48\"";
 
-/// The extractor with the prefixes behind its name: one up to 32 is for IPv4, a longer one for
+/// 32 alone would be for IPv4, whose addresses have no more bits.
+const NO_NETWORK: &str = "found \"client-ip/32\", which changes nothing: each address of IPv4 is \
+     one client anyway, expected \"client-ip/32/32\" if it means networks of IPv6, or \"client-ip\"";
+
+/// The extractor with the prefixes behind its name: one below 32 is for IPv4, a longer one for
 /// IPv6.
-fn with_prefixes(client_ip: &ClientIp, name: &str) -> Option<ClientIp> {
+fn with_prefixes(client_ip: &ClientIp, name: &str) -> Result<ClientIp, &'static str> {
     let prefixes = name.split('/').skip(1).map(|bits| bits.parse().ok());
-    let prefixes: Vec<u8> = prefixes.collect::<Option<_>>()?;
+    let prefixes: Vec<u8> = prefixes.collect::<Option<_>>().ok_or(NO_PREFIX)?;
     let client_ip = client_ip.clone();
-    Some(match prefixes[..] {
+    Ok(match prefixes[..] {
         [] => client_ip,
-        [bits @ 1..=32] => client_ip.ipv4_prefix(bits),
+        [bits @ 1..=31] => client_ip.ipv4_prefix(bits),
+        [32] => return Err(NO_NETWORK),
         [bits @ 33..=128] => client_ip.ipv6_prefix(bits),
         [ipv4 @ 1..=32, ipv6 @ 1..=128] => client_ip.ipv4_prefix(ipv4).ipv6_prefix(ipv6),
-        _ => return None,
+        _ => return Err(NO_PREFIX),
     })
 }
 

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -68,6 +68,8 @@ pub(crate) struct Crossings {
     lost: AtomicU64,
     /// Whether the other processes can be asked.
     claims: LogOnChange,
+    /// Whether a layer has plans by value, or a period was looked at.
+    is_expected: AtomicBool,
     /// Names this process to the others.
     own: String,
 }
@@ -116,8 +118,18 @@ impl Crossings {
             under_way: InFlightCounter::default(),
             lost: AtomicU64::new(0),
             claims: LogOnChange::default(),
+            is_expected: AtomicBool::new(false),
             own: format!("{:032x}", fastrand::u128(..)),
         }
+    }
+
+    /// Notes that a plan by value may have a period, or that there was one.
+    pub(super) fn expect(&self) {
+        self.is_expected.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_expected(&self) -> bool {
+        self.is_expected.load(Ordering::Relaxed)
     }
 
     /// Looks what of each calendar quota is used, by an answer of a store.
@@ -130,6 +142,7 @@ impl Crossings {
             let (Some(period), Some(state)) = (count.period(), states.next()) else {
                 continue;
             };
+            self.expect();
             let place = count.place_of_quota(rule.counts());
             let Some(policy) = place.and_then(|place| rule.policies().get(place)) else {
                 continue;

@@ -1,5 +1,5 @@
 use std::cmp::Reverse;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum_core::response::Response;
 use bytes::Bytes;
@@ -51,7 +51,8 @@ pub enum Headers {
     /// the one in which `r` units come at the quota's rate, for an untouched quota the window, and
     /// the one until all units are back, under [`Algorithm::Gcra`](crate::Algorithm::Gcra) until
     /// one more is. Of a [calendar](crate::rule::Policy::calendar) quota it is the end of its
-    /// period, and the window of its policy is the length of that.
+    /// period, none before something of it is used, and the window of its policy is the length of
+    /// that.
     ///
     /// On a denial `t` is never later than `Retry-After`, but for waits above 24 days: for a quota
     /// that denied, it ends with it at the latest, and for another quota it is left out if it would
@@ -227,11 +228,8 @@ fn effective_window(
         return None;
     }
     let window = match policy.period() {
-        Some(period) if state.reset_after().is_zero() => {
-            let now = SystemTime::now();
-            let end = period.around(now).end;
-            end.duration_since(now).unwrap_or_default()
-        }
+        // The store knows the time, and says nothing of a period that nobody has used.
+        Some(_) if state.reset_after().is_zero() => return None,
         Some(_) => state.reset_after(),
         None => {
             let algorithm = rule.algorithm().algorithm();

@@ -140,7 +140,11 @@ impl Gate {
         match &self.rule {
             RuleSource::Named { rules, .. } if number == 0 => warnings.begin(rules.downgrade()),
             // The runtime that waited may have ended.
-            RuleSource::Named { rules, .. } if warnings.has_started() => warnings.log_unused(rules),
+            RuleSource::Named { rules, .. } if warnings.has_started() => {
+                warnings.log_unused(rules);
+                let idle = self.options.idle_watch(&rules.guard());
+                idle.into_iter().for_each(|it| warnings.add(it));
+            }
             RuleSource::Named { .. } | RuleSource::Fixed(_) => {}
         }
         let (options, subjects) = (&self.options, rule.subjects());

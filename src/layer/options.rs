@@ -9,7 +9,8 @@ use super::headers::Headers;
 use crate::callback::{DegradeCallback, ErrorCallback, Form};
 use crate::key::KeyExtractor;
 use crate::key::ip::PeerHook;
-use crate::rule::{Plan, Rule, Subject};
+use crate::rule::{Plan, Rule, Rules, Subject};
+use crate::warning::{Warning, WarningKind};
 
 /// What an application says about the requests of a layer: the setters of
 /// [`RateLimitLayer`](crate::RateLimitLayer) have the meaning and the defaults of each field.
@@ -64,6 +65,14 @@ type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
 type RefundIf = dyn Fn(&response::Parts) -> bool + Send + Sync;
 
 impl Options {
+    /// A watch of shares that none of these rules ever reaches.
+    pub(crate) fn idle_watch(&self, rules: &Rules) -> Option<Warning> {
+        let may_come = |it: &Arc<Crossings>| it.is_expected() || !self.plan_values.is_empty();
+        let is_idle = self.crossings.as_ref().is_some_and(|it| !may_come(it));
+        let is_idle = is_idle && !rules.iter().any(|rule| rule.has_calendar());
+        is_idle.then(|| Warning::new(WarningKind::NoPeriod))
+    }
+
     /// The layer's own extractor comes before the rule's, and that before the default.
     pub(super) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
         let own = self.key.as_ref().or(rule.extractor());

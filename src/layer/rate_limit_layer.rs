@@ -213,7 +213,10 @@ impl RateLimitLayer {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     pub fn plan_value(self, plan: impl Fn(&Parts) -> Option<Plan> + Send + Sync + 'static) -> Self {
-        self.with_choice(|it| it.plan_value = Some(Arc::new(plan)))
+        self.with_choice(|it| {
+            it.crossings.iter().for_each(|it| it.expect());
+            it.plan_value = Some(Arc::new(plan));
+        })
     }
 
     /// Gives a request's charge back when this holds for the head of its response, beside what the

@@ -104,11 +104,13 @@ impl SubjectKeys {
         }
     }
 
-    /// What lists of operators' keys call the only key that is named.
-    pub(crate) fn only_name(self, rule: Option<&Rule>) -> Result<Key, String> {
-        let named = match (self.0, rule) {
-            (Given::One(key), None) => return Ok(key),
-            (Given::One(key), Some(rule)) if rule.subjects().is_empty() => return Ok(key),
+    /// The only key that is named, with the name of its subject, which is empty without one.
+    pub(crate) fn only(self, rule: Option<&Rule>) -> Result<(Box<str>, Key), String> {
+        let mut named = match (self.0, rule) {
+            (Given::One(key), None) => return Ok(("".into(), key)),
+            (Given::One(key), Some(rule)) if rule.subjects().is_empty() => {
+                return Ok(("".into(), key));
+            }
             (Given::Named(named), None) => named,
             (keys, Some(rule)) => {
                 let keys = keys.by_subject(rule)?.into_iter();
@@ -117,12 +119,9 @@ impl SubjectKeys {
                 named.collect()
             }
         };
-        match &named[..] {
-            [(name, key)] => Ok(key.of_subject(name)),
-            named => Err(format!(
-                "{} keys, expected that of one subject",
-                named.len()
-            )),
+        match named.len() {
+            1 => Ok(named.remove(0)),
+            keys => Err(format!("{keys} keys, expected that of one subject")),
         }
     }
 

@@ -10,9 +10,9 @@ use super::fleet::has_timer;
 use super::{Limits, takes_of_plans};
 use crate::callback::BoxFuture;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::key::Key;
+use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
-use crate::rule::{Factor, Rule};
+use crate::rule::{Factor, Rule, Subject};
 use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::sync::lock;
 use crate::trace;
@@ -59,8 +59,10 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`OperatorError`] that says what is wrong. After that of the store it is not known whether
-    /// the key is blocked.
+    /// [`OperatorError`] that says what is wrong, such as the key of an address where the rule counts
+    /// by networks of another size (`client-ip/48`) and no request had that key lately:
+    /// [`ClientIp::key`](crate::ClientIp::key) makes the right one. After that of the store it is not
+    /// known whether the key is blocked.
     pub fn block(
         &self,
         path: &str,
@@ -238,6 +240,47 @@ impl Limits {
         self.operator_keys.set(one, is_shared)
     }
 
+    /// Whether no request of this rule has this key of an address: it counts addresses by networks of
+    /// another size, and by nothing that may make such a key.
+    fn is_nobodys_address(&self, rule: &Rule, subject: &str, key: &Key) -> bool {
+        let subject = rule.subjects().iter().find(|it| it.name() == subject);
+        let mut extractors = self.extractors_of(rule.path(), Some(rule), subject);
+        let alternatives = extractors.iter().flat_map(|it| it.alternatives());
+        let alternatives: Vec<_> = alternatives.collect();
+        extractors.retain(|it| it.alternatives().is_empty());
+        extractors.extend(alternatives);
+        let is_by_network = |it: &Arc<dyn KeyExtractor>| it.mark() == "client-ip";
+        extractors.iter().any(is_by_network)
+            && extractors
+                .iter()
+                .all(|it| match it.key_of_text(key.as_str()) {
+                    Some(made) => made != *key,
+                    None => is_by_network(it),
+                })
+    }
+
+    /// What makes the keys of a path, or of a subject of its rule: in layers with a key of their
+    /// own, or else in all.
+    pub(crate) fn extractors_of(
+        &self,
+        path: &str,
+        rule: Option<&Rule>,
+        subject: Option<&Subject>,
+    ) -> Vec<Arc<dyn KeyExtractor>> {
+        if let Some(own) = subject.and_then(Subject::key) {
+            return vec![Arc::clone(own)];
+        }
+        let of_layers = lock(&self.paths.counters)
+            .get(path)
+            .map(|it| it.notes.extractors());
+        let mut extractors = of_layers.unwrap_or_default();
+        if extractors.is_empty() {
+            let of_rule = rule.and_then(Rule::extractor);
+            extractors.extend(of_rule.or(self.defaults.default_key.as_ref()).cloned());
+        }
+        extractors
+    }
+
     /// The rule with the quotas by which this process has decided about a key, or that of a
     /// subject, last, if a request has chosen them.
     pub(crate) fn last_chosen(&self, rule: &Arc<Rule>, key: &Key) -> Option<Arc<Rule>> {
@@ -296,8 +339,19 @@ impl Operation {
             return Err(OperatorError::NoRuntime);
         }
         let rule = limits.rules().guard().find(&one.path).cloned();
-        let key = self.keys.only_name(rule.as_deref());
-        one.key = key.map_err(OperatorError::Key)?.as_str().into();
+        let key = self.keys.only(rule.as_deref());
+        let (subject, key) = key.map_err(OperatorError::Key)?;
+        one.key = key.of_subject(&subject).as_str().into();
+        if let Some(rule) = rule.filter(|_| key.is_address && !one.time.is_zero())
+            && limits.is_nobodys_address(&rule, &subject, &key)
+            && !limits.is_used(&one.path, &one.key).await
+        {
+            let (path, key) = (rule.path(), key.as_str());
+            return Err(OperatorError::Key(format!(
+                "{path:?} counts by networks of another size than {key}, so no request has that \
+                 key: expected that of ClientIp::key, with the ipv4_prefix and ipv6_prefix of the rule"
+            )));
+        }
         limits.operate(one, None).await.map(drop)
     }
 }

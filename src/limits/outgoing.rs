@@ -90,15 +90,18 @@ impl Limits {
     ///
     /// - a 429, a 503, and statuses that the rule [holds on](Rule::with_hold_on); for a second where
     ///   no field is understood, which is a [warning](WarningKind::RefusalNotUnderstood);
-    /// - a 403, if a field says when to come again, or that nothing is left;
+    /// - a 403, and a 400 that the rule holds on, if a field says when to come again, or that nothing
+    ///   is left;
     /// - the gRPC statuses 8 and 14 with a pushback, a `google.rpc.RetryInfo` or one of the fields, in
     ///   the head or in the trailers;
     /// - every other answer with `RateLimit` fields, of any draft, or `X-RateLimit-Remaining: 0`.
     ///
-    /// The first field that is understood decides: `Retry-After`, `Retry-After-Ms`, `RateLimit`,
-    /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others with such names.
-    /// They have seconds, dates, instants or durations such as `6m0s`. Dates and instants count
-    /// from the answer's own `Date`, and hold for a second where it has none.
+    /// The first field that is understood decides, of several lines the longest time:
+    /// `Retry-After-Ms`, `Retry-After`, others with `retry-after` in their names, `RateLimit`,
+    /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others that name a limit with
+    /// its reset or interval. They have seconds, or milliseconds if their name ends with `-ms` or
+    /// `-milliseconds`, dates, instants or durations such as `6m0s`. Dates and instants count from
+    /// the answer's own `Date`, and hold for a second where it has none.
     ///
     /// It is a tower layer for any client that is a service of HTTP requests, such as hyper-util's
     /// or tonic's `Channel`, and has [two calls](Outgoing::ready) for every other one. It never
@@ -202,7 +205,8 @@ impl Outgoing {
             return;
         };
         if let Some(field) = unread {
-            let warning = Warning::named(WarningKind::RefusalNotUnderstood, field);
+            let field = format_args!("{:.64}", field.as_str());
+            let warning = Warning::of(WarningKind::RefusalNotUnderstood, field);
             limits.warnings.add(warning.about(&path));
         }
         let mut take = Take::new(rule, key);

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use self::Says::{Details, Left, Pause, Reset, ResetOfKinds};
+use self::Says::{Details, Left, LeftOfKinds, Pause, Pushback, Reset, ResetOfKinds};
 use crate::callback::grpc::GRPC_STATUS;
 use crate::callback::grpc_details::retry_delay;
 use crate::rule::Outcomes;
@@ -13,66 +13,109 @@ use crate::rule::Outcomes;
 /// which instant without its own `Date`: no clock of this process decides.
 const UNTOLD: Duration = Duration::from_secs(1);
 
-/// The fields in which partners say it, as they document them. The first one that is understood
-/// decides alone.
-const FORMS: [(&str, Says); 10] = [
-    ("grpc-retry-pushback-ms", Pause(0.001)),
-    ("grpc-status-details-bin", Details),
-    ("retry-after", Pause(1.0)),
-    ("retry-after-ms", Pause(0.001)),
-    ("x-ms-retry-after-ms", Pause(0.001)),
-    ("ratelimit", Left),
-    ("ratelimit-reset", Reset),
-    ("x-ratelimit-reset-after", Reset),
-    ("x-ratelimit-reset", Reset),
-    ("*limit*-reset*", ResetOfKinds),
+/// The fields in which partners say it, and who sends or reads them so. The first form that is
+/// understood decides alone; of several fields and lines of one form the longest time does.
+const FORMS: [(IsIts, Says); 12] = [
+    // gRPC, proposal A6; the Pushback of its clients.
+    (|it| it == "grpc-retry-pushback-ms", Pushback),
+    // google.rpc.RetryInfo, of Google's APIs.
+    (|it| it == "grpc-status-details-bin", Details),
+    // OpenAI's and Azure's clients, which prefer it to Retry-After: it is more precise.
+    (|it| it == "retry-after-ms", Pause),
+    // Azure Cosmos DB.
+    (|it| it == "x-ms-retry-after-ms", Pause),
+    // RFC 9110, 10.2.3.
+    (|it| it == "retry-after", Pause),
+    // AWS, in milliseconds; Help Scout (x-ratelimit-), Azure Cost Management (one for each of its
+    // limits), Bucket4j (x-rate-limit-retry-after-seconds).
+    (|it| it.contains("retry-after"), Pause),
+    // draft-ietf-httpapi-ratelimit-headers; without parameters its draft 7.
+    (|it| it == "ratelimit", Left),
+    // The same draft up to 6; GitLab, Zendesk, SharePoint.
+    (|it| it == "ratelimit-reset", Reset),
+    // Discord.
+    (|it| it == "x-ratelimit-reset-after", Reset),
+    // GitHub and many others.
+    (|it| it == "x-ratelimit-reset", Reset),
+    // Atlassian (beta-ratelimit), Auth0 (auth0-client-quota-limit).
+    (|it| it.ends_with("limit"), LeftOfKinds),
+    // Of calls: X, Okta (x-rate-limit-reset), OpenAI (-tokens), Anthropic, gateways (-ms). Of
+    // windows: HubSpot, HighLevel (-interval-milliseconds), Trello (-interval-ms), Help Scout.
+    (is_of_kinds, ResetOfKinds),
 ];
 
+/// Whether a field of this name has a form.
+type IsIts = fn(&str) -> bool;
+
+fn is_of_kinds(name: &str) -> bool {
+    let mut words = name.split('-');
+    name.contains("limit") && words.any(|word| matches!(word, "reset" | "interval"))
+}
+
+/// How names go on behind the word that says what they are about.
+const ENDS: [&str; 4] = ["-ms", "-milliseconds", "-seconds", "-after"];
+
+/// What the names of fields contain whose meaning is known, whatever they say.
+const KNOWN: &str = "remaining reset interval policy used pushback";
+
 /// What a field of a partner's answer says.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Says {
-    /// When to come again, in units of so many seconds. Only a refusal says so.
-    Pause(f64),
+    /// When to come again. Only a refusal says so.
+    Pause,
+    /// The same, in milliseconds. Less than 0, and what is no number, forbids that this call is
+    /// repeated, and says nothing of when others are welcome.
+    Pushback,
     /// The same, as a `google.rpc.RetryInfo`.
     Details,
     /// What is left of each quota, and when it is whole again.
     Left,
     /// When the quota is whole again of which another field says what is left.
     Reset,
-    /// The same for kinds of calls, such as `x-ratelimit-reset-tokens`. Calls of another kind may be
-    /// welcome, so only a refusal says so.
+    /// The same two for kinds of calls, such as `x-ratelimit-reset-tokens`. Calls of another kind
+    /// may be welcome, so only a refusal says so.
+    LeftOfKinds,
     ResetOfKinds,
 }
 
-/// For how long the partner wants no calls, and the first field of a refusal that is not understood;
-/// `None` if it does not mind calls. Statuses of `hold_on` are refusals, as 429 and 503 are. A 403
-/// and the gRPC statuses 8 and 14 may mean something else: a field has to say it.
-pub(super) fn wanted_pause(
+/// For how long the partner wants no calls, and a field of its refusal if none is understood;
+/// `None` if it does not mind calls. Statuses of `hold_on` are refusals, as 429 and 503 are. A 403,
+/// a 400 of `hold_on` and the gRPC statuses 8 and 14 may mean something else: a field has to say it.
+pub(super) fn wanted_pause<'a>(
     status: StatusCode,
-    headers: &HeaderMap,
+    headers: &'a HeaderMap,
     hold_on: Option<&Outcomes>,
-) -> Option<(Duration, Option<&'static str>)> {
+) -> Option<(Duration, Option<&'a HeaderName>)> {
     let code = headers.get(GRPC_STATUS).map(|code| code.as_bytes());
     let is_on = hold_on.is_some_and(|it| match code {
         None => it.contain_http(status),
         Some(code) => it.contain_grpc(code),
     });
-    let is_refusal = is_on || code.is_none() && [429, 503].contains(&status.as_u16());
+    let is_bad_request = code.is_none() && status == 400;
+    let always = code.is_none() && [429, 503].contains(&status.as_u16());
+    let is_refusal = always || is_on && !is_bad_request;
     let may_be_one = code.map_or(status == 403, |code| matches!(code, b"8" | b"14"));
     let answer = PartnerAnswer {
         headers,
         is_refusal,
-        may_be_one: is_refusal || may_be_one,
+        may_be_one: is_refusal || is_on || may_be_one,
     };
     let mut unread = None;
-    for (field, says) in FORMS {
-        match answer.read(field, says) {
-            Some(Some(pause)) => return (!pause.is_zero()).then_some((pause, None)),
-            Some(None) => unread = unread.or(Some(field)),
+    for (is_its, says) in FORMS {
+        if !(answer.may_be_one || matches!(says, Left | Reset)) {
+            continue;
+        }
+        let fields = headers.keys().filter(|name| is_its(name.as_str()));
+        let heard = fields.filter_map(|name| Some((answer.read(name.as_str(), says)?, name)));
+        match heard.max_by_key(|(time, _)| *time) {
+            Some((Some(pause), _)) => return (!pause.is_zero()).then_some((pause, None)),
+            Some((None, name)) => unread = unread.or(Some(name)),
             None => {}
         }
     }
-    (is_refusal || answer.may_be_one && unread.is_some()).then_some((UNTOLD, unread))
+    let used_up = answer.used_up();
+    let is_one = is_refusal || answer.may_be_one && (unread.is_some() || used_up.is_some());
+    is_one.then(|| (UNTOLD, unread.or_else(|| answer.unknown()).or(used_up)))
 }
 
 struct PartnerAnswer<'a> {
@@ -82,27 +125,39 @@ struct PartnerAnswer<'a> {
     may_be_one: bool,
 }
 
-impl PartnerAnswer<'_> {
+impl<'a> PartnerAnswer<'a> {
     /// When this field wants calls again. `None` if it says nothing of it, and `Some(None)` if what
     /// it says is not understood.
     fn read(&self, field: &str, says: Says) -> Option<Option<Duration>> {
         match says {
-            Left => self.left(field),
-            Reset => self.reset(field),
-            _ if !self.may_be_one => None,
-            Pause(unit) => {
-                let time = self.time(self.text(field)?, unit);
-                (self.is_refusal || time.is_some()).then_some(time)
-            }
+            Left | LeftOfKinds => self.left(field),
+            Reset | ResetOfKinds => self.reset(field),
             Details => retry_delay(self.headers.get(field)?.as_bytes()).map(Some),
-            ResetOfKinds => {
-                let names = self.headers.keys().map(|name| name.as_str());
-                let names = names.filter(|name| {
-                    name.contains("limit") && name.split('-').any(|part| part == "reset")
-                });
-                names.filter_map(|name| self.reset(name)).max()
+            Pause | Pushback => {
+                let lines = self.headers.get_all(field).into_iter();
+                let time = lines.filter_map(|line| self.time(text(line), unit(field)));
+                let time = time.max();
+                (self.is_refusal && says == Pause || time.is_some()).then_some(time)
             }
         }
+    }
+
+    /// A field that says that nothing is left. It may not say until when.
+    fn used_up(&self) -> Option<&'a HeaderName> {
+        let mut names = self.headers.keys();
+        names.find(|name| {
+            let has = |word| name.as_str().contains(word);
+            has("limit") && has("remaining") && self.count(name.as_str()) == Some(0.0)
+        })
+    }
+
+    /// A field that may say it, by its name, in no form that is known here.
+    fn unknown(&self) -> Option<&'a HeaderName> {
+        let mut names = self.headers.keys();
+        names.find(|name| {
+            let has = |words: &str| words.split(' ').any(|word| name.as_str().contains(word));
+            has("limit retry quota") && !has(KNOWN) && !name.as_str().ends_with("limit")
+        })
     }
 
     /// The last time of the quotas of which nothing is left: `"name";r=0;t=60`, also with the names
@@ -128,16 +183,23 @@ impl PartnerAnswer<'_> {
         is_used_up.then(|| self.time(parameter(["t", "w", "reset"])?, 1.0))
     }
 
-    /// The time of a quota, unless some of it is left. A refusal need not say that nothing is.
+    /// The time of a quota, unless some of it is left. A refusal need not say that nothing is. A
+    /// quota of 0 has no window: Okta sends it if too many calls run at a time.
     fn reset(&self, field: &str) -> Option<Option<Duration>> {
-        let field_of_left = field
-            .trim_end_matches("-after")
-            .replace("reset", "remaining");
-        let left = self.text(&field_of_left);
-        let left = left.and_then(|left| seconds(left.split(';').next()?));
-        let time = self.text(field);
-        let is_used_up = left.map_or(self.is_refusal && time.is_some(), |left| left == 0.0);
-        is_used_up.then(|| self.time(time?, 1.0))
+        let stem = ENDS.iter().fold(field, |it, end| it.trim_end_matches(end));
+        let beside = |word| self.count(&stem.replace("reset", word).replace("interval", word));
+        let time = self.time(self.text(field)?, unit(field));
+        match beside("remaining") {
+            Some(left) if left > 0.0 => None,
+            None if !self.is_refusal => None,
+            _ if self.is_refusal && beside("limit") == Some(0.0) => Some(Some(UNTOLD)),
+            _ => Some(time),
+        }
+    }
+
+    /// The number in a field, which parameters may follow.
+    fn count(&self, field: &str) -> Option<f64> {
+        seconds(self.text(field)?.split(';').next()?)
     }
 
     /// A time in units of so many seconds, or a date. A number from 10^9 seconds on is an instant,
@@ -157,8 +219,20 @@ impl PartnerAnswer<'_> {
     }
 
     fn text(&self, field: &str) -> Option<&str> {
-        let value = self.headers.get(field)?;
-        Some(value.to_str().unwrap_or_default().trim())
+        self.headers.get(field).map(text)
+    }
+}
+
+fn text(line: &HeaderValue) -> &str {
+    line.to_str().unwrap_or_default().trim()
+}
+
+/// The seconds of one unit of a field, which its name says.
+fn unit(field: &str) -> f64 {
+    match field.rsplit('-').next() {
+        Some("ms" | "milliseconds") => 0.001,
+        _ if field == "x-amz-retry-after" => 0.001,
+        _ => 1.0,
     }
 }
 

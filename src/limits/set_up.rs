@@ -40,16 +40,17 @@ impl Limits {
     /// Each is logged once, with the feature `tracing`.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        let of_rules = |kind| [WarningKind::NoRule, WarningKind::UnusedRule].contains(&kind);
+        use WarningKind::{NoPeriod, NoRule, UnusedRule};
         let mut all = self.warnings.found();
-        all.retain(|warning| !of_rules(warning.kind));
+        all.retain(|warning| ![NoRule, UnusedRule, NoPeriod].contains(&warning.kind));
+        all.extend(self.defaults.idle_watch(&self.rules.guard()));
         let about = |kind| move |path: String| Warning::new(kind).about(&path);
         let without_rule = self.rules.paths_without_rule().into_iter();
         let without_rule = without_rule.take(Warnings::MAX_WITHOUT_RULE);
-        all.extend(without_rule.map(about(WarningKind::NoRule)));
+        all.extend(without_rule.map(about(NoRule)));
         if self.warnings.has_started() {
             let unused = self.rules.paths_without_layer();
-            all.extend(unused.into_iter().map(about(WarningKind::UnusedRule)));
+            all.extend(unused.into_iter().map(about(UnusedRule)));
         }
         if let Some(store) = self.store.get() {
             all.extend(caught("store", "", || store.condition().warnings).unwrap_or_default());

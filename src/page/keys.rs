@@ -17,11 +17,9 @@ use crate::callback::{caught, guarded};
 use crate::error::StoreError;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
-use crate::limits::Limits;
 use crate::limits::operators::{OperatorError, within};
 use crate::rule::{Factor, Policy, Rule, Subject};
 use crate::store::{Change, OperatorKey, OperatorKind, Store};
-use crate::sync::lock;
 use crate::trace;
 
 /// The longest body of a request, in bytes.
@@ -283,7 +281,7 @@ impl TargetKey {
                 let subject = subject_of(rule.as_deref(), string("subject")?)?;
                 let mut of_rule = rule.iter().flat_map(|it| it.subjects());
                 let of_rule = of_rule.find(|it| Some(it.name()) == subject.as_deref());
-                let extractors = extractors_of(&page.limits, path, rule.as_deref(), of_rule);
+                let extractors = page.limits.extractors_of(path, rule.as_deref(), of_rule);
                 let key = match of_rule {
                     Some(of_rule) if of_rule.is_everyone() => Key::default(),
                     _ => key_of(&extractors, text)?,
@@ -365,28 +363,6 @@ fn subject_of(rule: Option<&Rule>, named: Option<&str>) -> Result<Option<String>
             names.join(", ")
         ),
     }))
-}
-
-/// What makes the keys of a path, or of a subject of its rule: in layers with a key of their
-/// own, or else in all.
-fn extractors_of(
-    limits: &Limits,
-    path: &str,
-    rule: Option<&Rule>,
-    subject: Option<&Subject>,
-) -> Vec<Arc<dyn KeyExtractor>> {
-    if let Some(own) = subject.and_then(Subject::key) {
-        return vec![Arc::clone(own)];
-    }
-    let of_layers = lock(&limits.paths.counters)
-        .get(path)
-        .map(|it| it.notes.extractors());
-    let mut extractors = of_layers.unwrap_or_default();
-    if extractors.is_empty() {
-        let of_rule = rule.and_then(Rule::extractor);
-        extractors.extend(of_rule.or(limits.defaults.default_key.as_ref()).cloned());
-    }
-    extractors
 }
 
 /// The key that one of the extractors makes of this text, or else the one that has it.

@@ -46,7 +46,8 @@ impl Rule {
 
     /// With which other statuses than 429 and 503 the partner refuses calls: a class such as
     /// `"5xx"`, a status such as `"403"`, or a gRPC status such as `"grpc-8"`. An answer with one
-    /// holds its key for as long as its fields say, and for a second if they say nothing. It is
+    /// holds its key for as long as its fields say, and for a second if they say nothing; a 400, which
+    /// may be a mistake of the caller, only if a field says when, or that nothing is left. It is
     /// about later answers to calls under an [outgoing](Self::with_outgoing) rule. Default: none.
     ///
     /// ```
@@ -93,7 +94,7 @@ impl Rule {
     }
 
     /// Whether it, or a plan of it, has a calendar quota.
-    fn has_calendar(&self) -> bool {
+    pub(crate) fn has_calendar(&self) -> bool {
         let mut policies = self.settings.given_policies();
         policies.any(|policy| policy.period().is_some())
     }

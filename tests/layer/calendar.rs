@@ -277,6 +277,25 @@ async fn usage_and_the_page_tell_the_period() {
     assert!(end.contains(&(left as u64)), "{left}");
 }
 
+/// The store knows the time, and says when a period ends that somebody has used.
+#[tokio::test]
+async fn an_untouched_period_has_no_end() {
+    let limits = Limits::new([chat(9).with_key(Header::new("x-user"))]);
+    let usage = limits.usage(["chat"]).expect("a rule");
+    let usage = Router::new().route("/", axum::routing::get(usage.handler()));
+    let told = async || {
+        let answer = ask(&usage, "/", "x-user: alice").await;
+        let field = answer.fields["ratelimit"].to_str().expect("text");
+        field.to_owned()
+    };
+    assert_eq!(told().await, "\"chat-1m\";r=100;t=60,\"chat-month\";r=9");
+    limits.check("chat", "alice").await.expect("there is room");
+    let (_, month) = month();
+    let told = told().await;
+    let (_, end) = told.rsplit_once("\"chat-month\";r=8;t=").expect("an end");
+    assert!(month.contains(&end.parse().expect("seconds")), "{told}");
+}
+
 /// A key is locked out under the quotas of its windows; nothing of the month is charged meanwhile.
 #[tokio::test]
 async fn beside_a_lockout() {

@@ -562,6 +562,75 @@ async fn a_key_that_no_request_had_lately_is_warned_of() {
     assert!(is_warned());
 }
 
+/// An address alone is the key of its /64 network, or of itself. Where a rule counts by networks of
+/// another size, no request has that key, and an operator who blocks it blocks nobody.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_no_key_of_the_rule() {
+    const FILE: &str = r#"
+        client-ip = { hops = 1 }
+        rules.all = { max-count = 9, window = "1m", key = "client-ip" }
+        rules.site = { max-count = 9, window = "1m", key = "client-ip/24/48" }
+        rules.either = { max-count = 9, window = "1m", key = "bearer | client-ip/48" }
+        rules.field = { max-count = 9, window = "1m", key = "header:x-real-ip" }
+        rules.nothing = { max-count = 9, window = "1m" }
+        [rules.joint]
+        quotas = [
+            { max-count = 9, window = "1m", key = "client-ip" },
+            { max-count = 9, window = "1m", key = "client-ip/48" },
+        ]
+    "#;
+    let [v4, v6] = ["203.0.113.9", "2001:db8:1:2::3"];
+    let address = |text: &str| text.parse::<std::net::IpAddr>().expect("an address");
+    let sites = ClientIp::behind_hops(1).ipv4_prefix(24).ipv6_prefix(48);
+    let limits = of_toml(FILE).store(paused()).key(sites.clone());
+    let by_code = limits.layer("all").key(sites.clone());
+    let custom = |head: &http::request::Parts| PeerIp.extract(head);
+    let _layers = [by_code, limits.layer("site"), limits.layer("either")];
+    let _other = limits.layer("either").key_by(custom);
+    for (path, subject, ip, is_right) in [
+        ("all", "", v4, false),
+        ("all", "", v6, false),
+        ("site", "", v4, false),
+        ("site", "", v6, false),
+        ("field", "", v4, true),
+        ("nothing", "", v6, false),
+        // Code of its own may make any key.
+        ("either", "", v6, true),
+        ("joint", "client-ip", v6, true),
+        ("joint", "client-ip/48", v6, false),
+        ("joint", "client-ip/48", v4, true),
+    ] {
+        let keys = |key: Key| match subject {
+            "" => SubjectKeys::from(key),
+            name => [(name, key)].into(),
+        };
+        let key = || keys(address(ip).into());
+        for done in [
+            limits.block(path, key(), HOUR, "ops").await,
+            limits.let_through(path, key(), HOUR, "ops").await,
+            limits.raise(path, key(), 2.0, HOUR, "ops").await,
+        ] {
+            let case = format!("{path} {subject} {ip}: {done:?}");
+            assert_eq!(done.is_ok(), is_right, "{case}");
+            let is_told = |error: OperatorError| error.to_string().contains("ClientIp::key");
+            assert!(done.err().is_none_or(is_told), "{case}");
+        }
+        let ended = limits.block(path, key(), END, "ops").await;
+        ended.expect("what nobody has can be ended");
+        if !is_right {
+            let of_rule = limits.block(path, keys(sites.key(address(ip))), HOUR, "ops");
+            assert!(of_rule.await.is_ok(), "{path} {subject} {ip}");
+        }
+    }
+    let alone = of_toml(FILE).store(paused());
+    let either = alone.block("either", address(v6), HOUR, "ops").await;
+    assert!(either.is_err(), "a bearer token is no address");
+    // Somebody asks with it.
+    alone.check("site", address(v6)).await.expect("room");
+    let site = alone.block("site", address(v6), HOUR, "ops").await;
+    site.expect("a check had this key");
+}
+
 /// Also for requests that wait already; and a raise may leave too little for a request to ever fit.
 #[tokio::test(start_paused = true)]
 async fn those_that_wait_are_blocked_and_a_small_raise_is_never() {

@@ -358,6 +358,142 @@ async fn as_partners_document_them() {
     }
 }
 
+/// Forms of single partners, and of gateways. They are read of refusals alone.
+#[tokio::test(start_paused = true)]
+async fn forms_of_refusals() {
+    let partner = Partner::new(&[]);
+    for (name, fields, expected) in [
+        (
+            "OpenAI: milliseconds are more precise",
+            "retry-after: 0\nretry-after-ms: 470",
+            470,
+        ),
+        ("OpenAI", "retry-after: 1\nretry-after-ms: 170", 170),
+        (
+            "a gateway",
+            "x-ratelimit-remaining: 0\nx-ratelimit-reset-ms: 4000",
+            4_000,
+        ),
+        (
+            "a gateway, an instant",
+            "x-ratelimit-remaining: 0\nx-ratelimit-reset-ms: 1795680009500",
+            9_500,
+        ),
+        ("AWS", "x-amz-retry-after: 3000", 3_000),
+        ("Help Scout", "x-ratelimit-retry-after: 10", 10_000),
+        (
+            "Help Scout, without it",
+            "x-ratelimit-limit-minute: 200\nx-ratelimit-remaining-minute: 0\n\
+            x-ratelimit-interval-minute: 60",
+            60_000,
+        ),
+        ("Smoobu", "x-ratelimit-retry-after: 1795680010", 10_000),
+        (
+            "Azure Cost Management",
+            "x-ms-ratelimit-microsoft.costmanagement-qpu-retry-after: 25\n\
+            x-ms-ratelimit-microsoft.costmanagement-entity-retry-after: 40\n\
+            x-ms-ratelimit-microsoft.costmanagement-tenant-retry-after: 5",
+            40_000,
+        ),
+        (
+            "Bucket4j",
+            "x-rate-limit-retry-after-seconds: 12\nx-rate-limit-remaining: 0",
+            12_000,
+        ),
+        (
+            "Bucket4j, milliseconds",
+            "x-rate-limit-retry-after-milliseconds: 1250",
+            1_250,
+        ),
+        (
+            "HubSpot",
+            "x-hubspot-ratelimit-max: 100\nx-hubspot-ratelimit-remaining: 0\n\
+            x-hubspot-ratelimit-interval-milliseconds: 10000",
+            10_000,
+        ),
+        (
+            "HubSpot, the limit of a day",
+            "x-hubspot-ratelimit-daily-remaining: 0\nx-hubspot-ratelimit-remaining: 90\n\
+            x-hubspot-ratelimit-interval-milliseconds: 10000",
+            1_000,
+        ),
+        (
+            "HighLevel, the limit of a day",
+            "x-ratelimit-remaining: 90\nx-ratelimit-interval-milliseconds: 10000\n\
+            x-ratelimit-daily-remaining: 0\nx-ratelimit-daily-reset: 1800",
+            1_800_000,
+        ),
+        (
+            "Trello",
+            "x-rate-limit-api-token-interval-ms: 10000\nx-rate-limit-api-token-max: 100\n\
+            x-rate-limit-api-token-remaining: 0\nx-rate-limit-api-key-interval-ms: 30000\n\
+            x-rate-limit-api-key-max: 300\nx-rate-limit-api-key-remaining: 200",
+            10_000,
+        ),
+        (
+            "Atlassian Data Center",
+            "x-ratelimit-remaining: 0\nx-ratelimit-interval-seconds: 3",
+            3_000,
+        ),
+        (
+            "Atlassian, points",
+            "beta-ratelimit: \"tenant-app-quota\";r=0;t=600\nx-ratelimit-limit: 400\n\
+            x-ratelimit-remaining: 399\nx-beta-ratelimit-reset: 2026-11-26T08:10Z",
+            600_000,
+        ),
+        (
+            "Auth0, an application's tokens",
+            "auth0-client-quota-limit: b=per_hour;q=100;r=0;t=1200,b=per_day;q=500;r=7;t=9000",
+            1_200_000,
+        ),
+        ("two proxies", "retry-after: 5\nretry-after: 60", 60_000),
+        ("two proxies", "retry-after: 60\nretry-after: 5", 60_000),
+        (
+            "two proxies, one understood",
+            "retry-after: soon\nretry-after: 5",
+            5_000,
+        ),
+        (
+            "Okta, too many at a time",
+            "x-rate-limit-limit: 0\nx-rate-limit-remaining: 0\nx-rate-limit-reset: 1795680060",
+            1_000,
+        ),
+    ] {
+        let fields = format!("{DATE}{fields}");
+        let held = partner.held(429, &fields).await;
+        assert_eq!(held, Some(expected), "{name}\n{fields}");
+        let admitted = partner.held(200, &fields).await;
+        assert_eq!(admitted, None, "{name}, admitted\n{fields}");
+    }
+}
+
+/// A 400 may be a mistake of ours, also where the rule holds on it.
+#[tokio::test(start_paused = true)]
+async fn a_400_needs_a_field() {
+    let linear = |left, at: &str| {
+        format!(
+            "{DATE}x-ratelimit-requests-limit: 5000\nx-ratelimit-requests-remaining: {left}\n\
+             x-ratelimit-requests-reset: {at}"
+        )
+    };
+    let reset = "1795680900000";
+    for hold_on in [&["400"], &["4xx"]] {
+        let partner = Partner::new(hold_on);
+        for (fields, expected) in [
+            (linear(0, reset), Some(900_000)),
+            (linear(4_711, reset), None),
+            (linear(0, "soon"), Some(1_000)),
+            ("retry-after: 9".to_owned(), Some(9_000)),
+            ("retry-after: soon".to_owned(), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(partner.held(400, &fields).await, expected, "{fields}");
+        }
+    }
+    let other = Partner::new(&["529"]);
+    assert_eq!(other.held(400, &linear(0, reset)).await, None);
+}
+
 /// All forms of a time, in each field that has one.
 #[tokio::test(start_paused = true)]
 async fn forms_of_a_time() {
@@ -452,9 +588,9 @@ async fn instants_without_a_date() {
 async fn the_order_of_the_fields() {
     let partner = Partner::new(&[]);
     let fields = [
-        "retry-after: 1",
-        "retry-after-ms: 2000",
-        "x-ms-retry-after-ms: 3000",
+        "retry-after-ms: 1000",
+        "x-ms-retry-after-ms: 2000",
+        "retry-after: 3",
         "ratelimit: \"a\";r=0;t=4",
         "ratelimit-reset: 5",
         "x-ratelimit-reset-after: 6",
@@ -466,7 +602,7 @@ async fn the_order_of_the_fields() {
         left.reverse();
         let expected = (first as u128 + 1) * 1_000;
         assert_eq!(partner.held(429, &left.join("\n")).await, Some(expected));
-        left.push("retry-after: tomorrow");
+        left.push("retry-after-ms: tomorrow");
         if first > 0 {
             assert_eq!(partner.held(429, &left.join("\n")).await, Some(expected));
         }
@@ -477,6 +613,13 @@ async fn the_order_of_the_fields() {
     assert_eq!(partner.held(200, &grpc).await, Some(32_500));
     let pushback = format!("{grpc}\ngrpc-retry-pushback-ms: 250");
     assert_eq!(partner.held(200, &pushback).await, Some(250));
+    // "Do not repeat this call" says nothing of when others are welcome.
+    for never in ["-1", "-0.5", "never", ""] {
+        let never = format!("{grpc}\ngrpc-retry-pushback-ms: {never}");
+        assert_eq!(partner.held(200, &never).await, Some(32_500));
+        let hold_on = Partner::new(&["grpc-8"]);
+        assert_eq!(hold_on.held(200, &never).await, Some(32_500));
+    }
 }
 
 /// RateLimit fields of all drafts.
@@ -641,6 +784,84 @@ async fn what_is_not_understood_is_told_once() {
     let warnings = partner.0.warnings();
     assert_eq!(warnings.len(), 1);
     assert_eq!(warnings[0].kind, WarningKind::RefusalNotUnderstood);
+}
+
+/// The warning names a field that the partner has sent, the one that says most.
+#[tokio::test(start_paused = true)]
+async fn the_warning_names_a_field_that_was_sent() {
+    for (status, fields, expected) in [
+        (429, "", None),
+        (429, "server: x\ndate-of-birth: today", None),
+        (
+            429,
+            "x-ratelimit-remaining: 0\nx-ratelimit-reset: 2026-11-28 13:00:00 UTC",
+            Some("x-ratelimit-reset"),
+        ),
+        (
+            429,
+            "x-ratelimit-remaining: 0\nx-ratelimit-next: 2026-11-26T08:00:30Z",
+            Some("x-ratelimit-next"),
+        ),
+        (
+            429,
+            "ratelimit-limit: 100;w=21600\nratelimit-remaining: 0;w=21600",
+            Some("ratelimit-remaining"),
+        ),
+        (
+            403,
+            "x-ratelimit-remaining: 0",
+            Some("x-ratelimit-remaining"),
+        ),
+        (
+            429,
+            "x-rate-limit: 9\nstripe-rate-limited-reason: endpoint-rate",
+            Some("stripe-rate-limited-reason"),
+        ),
+        (503, "x-should-retry: true", Some("x-should-retry")),
+        (529, "x-tenant-quota: used up", Some("x-tenant-quota")),
+        (
+            529,
+            "x-upstream-retry-after: soon\nquota-left: no",
+            Some("x-upstream-retry-after"),
+        ),
+        (429, "retry-after: later\nx-quota: y", Some("retry-after")),
+        (
+            429,
+            "beta-ratelimit: \"a\";r=0;t=soon",
+            Some("beta-ratelimit"),
+        ),
+        (
+            429,
+            "x-rate-limit-api-key-interval-ms: ten\nx-rate-limit-api-key-remaining: 0",
+            Some("x-rate-limit-api-key-interval-ms"),
+        ),
+        // They say what they say, and none of them when.
+        (
+            429,
+            "x-ratelimit-limit: 60\nx-ratelimit-remaining: 59\nx-ratelimit-reset: 9",
+            None,
+        ),
+        (
+            429,
+            "x-rate-limit-limit: 0\nx-rate-limit-remaining: 0\nx-rate-limit-reset: 9",
+            None,
+        ),
+        (200, "grpc-status: 9\ngrpc-retry-pushback-ms: -1", None),
+        (200, "grpc-status: 9\ngrpc-retry-pushback-ms: never", None),
+    ] {
+        let partner = Partner::new(&["529", "grpc-9"]);
+        assert_eq!(partner.held(status, fields).await, Some(1_000), "{fields}");
+        let names = partner.0.warnings().into_iter().map(|it| it.name);
+        let named: Vec<_> = names.collect();
+        let expected: Vec<_> = expected.into_iter().map(|it| Some(it.into())).collect();
+        assert_eq!(named, expected, "{fields}");
+    }
+    // A name is no place for a flood.
+    let partner = Partner::new(&[]);
+    let long = format!("x-quota-{}: 1", "a".repeat(9_000));
+    assert_eq!(partner.held(429, &long).await, Some(1_000));
+    let text = partner.0.warnings()[0].to_string();
+    assert!(text.len() < 300, "{text}");
 }
 
 /// Details that cannot be read say nothing; those that say too much are cut.

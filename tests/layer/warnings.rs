@@ -350,6 +350,54 @@ async fn rules_without_layers_and_layers_without_rules() {
     assert_eq!(kinds(&limits), left, "the rule has a layer now");
 }
 
+/// Shares are told of quotas of the calendar alone.
+#[tokio::test(start_paused = true)]
+async fn crossings_of_no_period() {
+    use tidegate::rule::Period;
+
+    let month = || [Policy::calendar(Period::MONTH, 9)];
+    let by_value = move || Plan::of(month()).expect("valid");
+    let watched = |rule: Rule| {
+        limits([rule])
+            .on_crossing([0.8], async |_| {})
+            .key(Everyone)
+    };
+    let api = || per_minute("api", 9);
+    let with_plan = api().with_plan("pro", Quotas::with_policies(month()).expect("valid"));
+    let calendar = Rule::with_policies("api", month()).expect("valid");
+    for (what, limits, expected) in [
+        ("none is watched", limits([api()]).key(Everyone), &[][..]),
+        ("no period", watched(api()), &[Kind::NoPeriod]),
+        ("a period", watched(calendar.clone()), &[]),
+        ("that of a plan", watched(with_plan.expect("valid")), &[]),
+        (
+            "a plan by value",
+            watched(api()).plan_value("api", move |_| Some(by_value())),
+            &[],
+        ),
+    ] {
+        assert_eq!(kinds(&limits), expected, "{what}");
+    }
+    let by_layer = watched(api());
+    let _layer = by_layer.layer("api").plan_value(|_| None);
+    assert_eq!(kinds(&by_layer), [], "the plan of a layer");
+    let by_call = watched(api());
+    let call = by_call.check("api", "alice").plan_value(by_value());
+    call.await.expect("there is room");
+    assert_eq!(kinds(&by_call), [], "the plan of a call");
+
+    let (log, limits) = (Log::start(), watched(api()));
+    let app = app_of(&limits, &["api"]);
+    ask(&app, "/api", &[]).await;
+    sleep(11 * SECOND).await;
+    ask(&app, "/api", &[]).await;
+    ask(&app, "/api", &[]).await;
+    let told = |line: &String| line.contains("on_crossing");
+    assert_eq!(log.lines().into_iter().filter(told).count(), 1);
+    limits.rules().replace(Rules::from([calendar]));
+    assert_eq!(kinds(&limits), [], "the rule has a period now");
+}
+
 #[test]
 fn what_fits_is_verified() {
     let switched_off = "enabled = false\nmax-count = 1\nwindow = \"1s\"";

@@ -1,0 +1,257 @@
+"""Runs real proxies with the files of this folder before one app: tests/proxies.sh.
+
+Who is the client is asked from 127.0.0.2, 127.0.0.3 and ::1, each time with made-up addresses; the
+app trusts 127.0.0.1, from where the proxy comes. Prints a table, and writes docs/evidence/proxies.md.
+"""
+
+import http.client
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+FOLDER = pathlib.Path(__file__).parent
+ROOT = FOLDER.parent.parent
+APP = ROOT / "target/debug/examples/proxied"
+MB = 1_000_000
+
+# Name, file, program, how it tells its version, how it is started; the field that it writes.
+PROXIES = [
+    ("nginx", "nginx.conf", "nginx -v", "nginx -c {file} -e {folder}/log -g daemon\\ off;pid\\ {folder}/pid;"),
+    ("HAProxy", "haproxy.cfg", "haproxy -v", "haproxy -db -f {file}"),
+    ("Caddy", "Caddyfile", "caddy version", "caddy run --adapter caddyfile --config {file}"),
+    ("Traefik", "traefik.yaml", "traefik version", "traefik --configFile={file}"),
+    ("Apache", "apache.conf", "apache2 -v",
+     "apache2 -D FOREGROUND -f {file} -c PidFile\\ {folder}/pid -c ErrorLog\\ {folder}/log"),
+    ("Varnish", "varnish.vcl", "varnishd -V",
+     "varnishd -F -f {file} -n {folder}/work -a 127.0.0.1:{port} -a [::1]:{port}"),
+    ("lighttpd", "lighttpd.conf", "lighttpd -v", "lighttpd -D -f {file}"),
+    ("lighttpd, `forwarded`", "lighttpd.conf", "lighttpd -v", "lighttpd -D -f {file}"),
+    ("Squid", "squid.conf", "squid -v", "squid -N -f {file}"),
+    ("Envoy", "envoy.yaml", "envoy --version", "envoy -c {file} --concurrency 2 -l error"),
+]
+# Squid writes into folders of root.
+EXTRA = {"squid.conf": "pid_filename none\naccess_log none\ncache_log {folder}/log\ncoredump_dir {folder}\n"}
+COLUMNS = ["proxy", "IPv4", "IPv6", "`Host`", "its cache", "fast uploads", "slow", "others"]
+# Megabytes; whether in chunks.
+UPLOADS = [(1, False), (20, False), (20, True), (40, False)]
+PAGE = """# Proxies: who is the client, and uploads that are denied
+
+`bash tests/proxies.sh` runs each proxy with its file of `tests/proxies/` before one app, and writes
+this page. [proxies.md](../proxies.md) says what follows from it.
+
+- *IPv4, IPv6*: ten requests to log in with made-up addresses in `X-Forwarded-For`, also twice and
+  empty, `X-Real-IP` and `Forwarded`: right if the first five are admitted, another client too, and the
+  app sees the client's address. Envoy tells a client on its own machine by another address of that.
+- *Host*: whether the app gets the client's. *Its cache*: whether it answers a GET itself.
+- *Fast uploads*: five each of 1, 20 and 40 MB with a `Content-Length`, and of 20 MB in chunks, all
+  sent before the answer is read. *Slow*: two of 3 MB in 4 s.
+- *Others*: what another client lost of its requests meanwhile and soon after.
+"""
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def wait_for(clients, process):
+    """Waits until the app answers."""
+    for _ in range(300):
+        if process.poll() is not None:
+            raise RuntimeError(f"it ended with {process.returncode}")
+        try:
+            if clients.ask("GET", "/who")[0] == 200:
+                return
+        except (OSError, http.client.HTTPException):
+            pass
+        time.sleep(0.1)
+    raise RuntimeError("the app cannot be reached")
+
+
+class Clients:
+    def __init__(self, port):
+        self.port = port
+
+    def ask(self, method, path, source="127.0.0.2", fields=(), body=None):
+        """The status, the fields and the body of an answer."""
+        to = "::1" if ":" in source else "127.0.0.1"
+        connection = http.client.HTTPConnection(to, self.port, 10, source_address=(source, 0))
+        connection.putrequest(method, path, skip_host=True)
+        for name, value in [("Host", "api.example.com"), *fields]:
+            connection.putheader(name, value)
+        connection.putheader("Content-Length", str(len(body or b"")))
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, answer.headers, text
+
+    def lying(self, source, number):
+        """A request to log in, with addresses that the client made up."""
+        lie = f"198.51.100.{number}"
+        fields = [("X-Forwarded-For", lie), ("X-Real-IP", lie), ("Forwarded", f"for={lie}")]
+        if number == 9:
+            fields = [("X-Forwarded-For", ""), ("X-Forwarded-For", lie)]
+        if number == 10:
+            fields = [("X-Forwarded-For", "")]
+        return self.ask("POST", "/login", source, fields)[0]
+
+    def identity(self, source, other):
+        """Whether the app sees this client, and five of its ten requests are admitted."""
+        statuses = [self.lying(source, number) for number in range(1, 11)]
+        seen = self.ask("POST", "/who", source, [("X-Forwarded-For", "198.51.100.1")])[2].split(" ")[0]
+        is_right = statuses == [200] * 5 + [429] * 5
+        if other:
+            is_right = is_right and self.lying(other, 1) == 200
+        if is_right and seen == source:
+            return "right"
+        return f"{'right' if is_right else f'WRONG {statuses}'}, as {'its machine' if is_own(seen) else seen}"
+
+    def upload(self, size, chunked=False, seconds=0):
+        """The status that a client gets who sends all, in so many seconds, before it reads."""
+        head = "POST /upload HTTP/1.1\r\nHost: api.example.com\r\n"
+        head += "Transfer-Encoding: chunked\r\n\r\n" if chunked else f"Content-Length: {size}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", self.port), 20, ("127.0.0.4", 0)) as one:
+            try:
+                one.sendall(head.encode())
+                piece = b"x" * 50_000
+                if chunked:
+                    piece = b"c350\r\n" + piece + b"\r\n"
+                pieces = size // 50_000
+                for _ in range(pieces):
+                    one.sendall(piece)
+                    time.sleep(seconds / pieces)
+                if chunked:
+                    one.sendall(b"0\r\n\r\n")
+            except OSError:
+                pass
+            try:
+                line = one.makefile("rb").readline().decode()
+                return line.split(" ")[1] if line else "closed"
+            except OSError:
+                return "reset"
+
+    def cached(self):
+        """Whether a second GET is answered by the first one, so that it is not counted."""
+        left = [self.ask("GET", "/search", source)[1].get("RateLimit") for source in ("127.0.0.2", "127.0.0.3")]
+        again = self.ask("GET", "/search", "127.0.0.2")[1].get("RateLimit")
+        return "no" if ";r=3;" in again and left[0] == left[1] else "yes, not counted"
+
+
+def is_own(address):
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as one:
+            one.bind((address, 0))
+            return True
+    except OSError:
+        return False
+
+
+class Bystanders(threading.Thread):
+    """Others who send while somebody's uploads are denied."""
+
+    def __init__(self, clients):
+        super().__init__()
+        self.clients, self.lost, self.all, self.is_over = clients, 0, 0, False
+
+    def run(self):
+        while not self.is_over:
+            self.all += 1
+            try:
+                self.lost += self.clients.ask("POST", "/open", "127.0.0.5", body=b"hello")[0] != 200
+            except (OSError, http.client.HTTPException):
+                self.lost += 1
+            time.sleep(0.01)
+
+
+def counted(statuses):
+    if len(set(statuses)) == 1:
+        return statuses[0]
+    return ", ".join(f"{statuses.count(it)} x {it}" for it in sorted(set(statuses)))
+
+
+def measure(name, clients):
+    row = [name, clients.identity("127.0.0.2", "127.0.0.3"), clients.identity("::1", None)]
+    host = clients.ask("GET", "/who")[2].split(" ")[1]
+    row += ["passed" if host == "api.example.com" else host, clients.cached()]
+    others = Bystanders(clients)
+    others.start()
+    fast = [[clients.upload(size * MB, chunked) for _ in range(5)] for size, chunked in UPLOADS]
+    if {it for statuses in fast for it in statuses} == {"429"}:
+        row.append("429")
+    else:
+        row.append("; ".join(f"{size} MB{' in chunks' if chunked else ''}: {counted(statuses)}"
+                             for (size, chunked), statuses in zip(UPLOADS, fast)))
+    row.append(counted([clients.upload(3 * MB, seconds=4) for _ in range(2)]))
+    # A connection that was left in a bad state is met later.
+    while others.all < 200:
+        time.sleep(0.1)
+    others.is_over = True
+    others.join()
+    return [*row, f"{others.lost} of {others.all}"]
+
+
+def start(name, file, command, port, app):
+    folder = tempfile.mkdtemp(prefix="proxy")
+    pathlib.Path(folder).chmod(0o777)
+    for part in FOLDER.glob(file.split(".")[0] + "*"):
+        text = re.sub(r"\b8080\b", str(port), re.sub(r"\b3000\b", str(app), part.read_text()))
+        text += EXTRA.get(file, "").format(folder=folder)
+        (pathlib.Path(folder) / part.name).write_text(text)
+    words = re.split(r"(?<!\\) ", command.format(file=f"{folder}/{file}", folder=folder, port=port))
+    words = [word.replace("\\ ", " ") for word in words]
+    log = open(f"{folder}/said", "w")
+    return folder, subprocess.Popen(words, cwd=folder, stdout=log, stderr=log)
+
+
+def run(name, file, version, command):
+    program = version.split(" ")[0]
+    if not shutil.which(program):
+        print(f"{name}: not to be had here, skipped")
+        return None
+    said = subprocess.run(version.split(" "), capture_output=True, text=True)
+    number = re.search(r"\d+\.\d+[.\d]*", said.stdout + said.stderr).group()
+    shown = re.sub(r"^\w+", rf"\g<0> {number}", name)
+    app, port = free_port(), free_port()
+    field = "forwarded" if "`forwarded`" in name else "x-forwarded-for"
+    server = subprocess.Popen([APP, str(app), field])
+    folder, proxy = start(name, file, command, port, app)
+    try:
+        wait_for(Clients(app), server)
+        wait_for(Clients(port), proxy)
+        return measure(shown, Clients(port))
+    except Exception as error:
+        said = pathlib.Path(folder, "said").read_text()[-2_000:]
+        print(f"{name}: {error!r}\n{said}")
+        return [shown, "FAILED"] + [""] * (len(COLUMNS) - 2)
+    finally:
+        for process in (proxy, server):
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main():
+    wanted = sys.argv[1:]
+    rows = [run(*one) for one in PROXIES if not wanted or one[0] in wanted]
+    rows = [row for row in rows if row]
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    print(table)
+    if not wanted:
+        (ROOT / "docs/evidence/proxies.md").write_text(f"{PAGE}\n{table}\n")
+    sys.exit(any("FAILED" in row or "WRONG" in " ".join(row) for row in rows))
+
+
+main()
