@@ -12,6 +12,7 @@ use super::rule::Rule;
 use super::rule_error::RuleError;
 use super::settings::RuleSettings;
 use super::subject::Subject;
+use crate::algorithm::period::Period;
 use crate::quota::Quota;
 use crate::sync::lock;
 
@@ -235,6 +236,22 @@ impl Rule {
         };
         let rules = rules.filter(|(rule, _)| has_new(rule));
         rules.map(|(rule, _)| Arc::clone(rule)).collect()
+    }
+
+    /// The rule that counts the cost of a request in a window, a day, a week and a month, of each
+    /// subject.
+    pub(crate) fn of_all_periods(&self) -> Arc<Self> {
+        let periods = [Period::DAY, Period::WEEK, Period::MONTH];
+        let periods = periods.map(|period| Policy::calendar(period, 1));
+        let subjects = self.subjects().iter().map(|it| Some(it.name()));
+        let own = self.subjects().is_empty().then_some(None);
+        let all = subjects.chain(own).flat_map(|subject| {
+            let window = Policy::from(Quota::per_day(1));
+            let of_one = periods.clone().into_iter().chain([window]);
+            of_one.map(move |it| subject.map_or(it.clone(), |name| it.of_subject(name)))
+        });
+        let all = Quotas::hashed(all.collect(), Arc::default());
+        self.choosing(Chosen::Value(all))
     }
 
     /// Whether a request has chosen its quotas, by a plan.

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use tidegate::layer::SubjectKeys;
 use tidegate::rule::Period;
 
 use crate::*;
@@ -179,6 +180,51 @@ async fn a_reset_reaches_the_periods_of_plans() {
         check().await.expect_err("used up");
         assert!(limits.reset("chat", "alice").await.expect("an answer"));
         check().await.expect("there is room again");
+    }
+}
+
+/// What only another process has chosen is forgotten, too: windows and periods of plans from code, of
+/// each subject.
+#[tokio::test]
+async fn a_reset_reaches_what_other_processes_have_chosen() {
+    for store in &Stores::start().await.all {
+        let minute = Rule::new("chat", [Quota::per_minute(100)]).expect("a rule");
+        let day = Policy::calendar(Period::DAY, 100);
+        let user = Subject::new("user", Header::new("x-user")).limit(day.clone());
+        let all = Subject::new("all", Everyone).limit(day.clone());
+        let joint = Rule::joint("chat", [user, all]).expect("a rule");
+        let of_day = Rule::with_policies("chat", [day]).expect("a rule");
+        for (n, (rule, subject)) in [(&minute, None), (&of_day, None), (&joint, Some("user"))]
+            .into_iter()
+            .enumerate()
+        {
+            for algorithm in Algorithm::ALL {
+                let rule = rule.clone().with_algorithm(algorithm);
+                let (shop, office) = (limits_of(&rule, store), limits_of(&rule, store));
+                let name = Key::from(format!("{n}{algorithm:?}"));
+                let key = || match subject {
+                    None => SubjectKeys::from(name.clone()),
+                    Some(it) => [(it, name.clone())].into(),
+                };
+                for policy in [
+                    Policy::calendar(Period::WEEK, 3),
+                    a_month(3),
+                    Quota::per_hour(3).into(),
+                ] {
+                    let plan = Plan::of([policy.clone()]).expect("valid");
+                    let check = || shop.check("chat", key()).plan_value(plan.clone()).cost(3);
+                    check().await.expect("there is room");
+                    check().await.expect_err("used up");
+                    let reset = async || office.reset("chat", key()).await.expect("an answer");
+                    assert!(reset().await, "{n} {algorithm:?} {policy}");
+                    check().await.expect("there is room again");
+                    assert!(
+                        reset().await && !reset().await,
+                        "{n} {algorithm:?} {policy}"
+                    );
+                }
+            }
+        }
     }
 }
 

@@ -562,6 +562,28 @@ async fn a_key_that_no_request_had_lately_is_warned_of() {
     assert!(is_warned());
 }
 
+/// Also a key whose month only another process knows has had requests.
+#[tokio::test(start_paused = true)]
+async fn a_key_with_a_plan_of_another_process_is_known() {
+    let store: Arc<dyn Store> = paused();
+    let [shop, office] = [(); 2].map(|()| limits_of(&per_minute("api", 4), &store));
+    let month = Policy::calendar(tidegate::rule::Period::MONTH, 9);
+    let plan = Plan::of([month]).expect("valid");
+    let check = shop.check("api", "alice").plan_value(plan);
+    check.await.expect("there is room");
+    let log = Log::start();
+    for (key, is_warned) in [("alice", false), ("alcie", true)] {
+        let blocked = office.block("api", key, HOUR, "").await;
+        blocked.expect("it can be blocked");
+        let lines = log.lines().join("\n");
+        assert_eq!(
+            lines.contains("no request had lately"),
+            is_warned,
+            "{lines}"
+        );
+    }
+}
+
 /// Also for requests that wait already; and a raise may leave too little for a request to ever fit.
 #[tokio::test(start_paused = true)]
 async fn those_that_wait_are_blocked_and_a_small_raise_is_never() {
