@@ -221,19 +221,14 @@ impl Watch {
         if matches!(decision.source(), Source::Fallback | Source::Operator) {
             return;
         }
-        let rule = self.take.rule();
-        for (count, mut states) in self.take.states(decision) {
-            let (Some(period), Some(state)) = (count.period(), states.next()) else {
-                continue;
-            };
-            let place = count.place_of_quota(rule.counts());
-            let Some(policy) = place.and_then(|place| rule.policies().get(place)) else {
+        for (count, calendar) in self.take.of_calendar() {
+            let Some(state) = self.take.state_of(count, decision) else {
                 continue;
             };
             let used = state.used();
             let reached = |share: &&u64| used > 0 && used * 1_000 >= state.max() * **share;
             for share in self.crossings.shares.iter().filter(reached) {
-                self.reached((count, policy, period, state), *share);
+                self.reached(count, &calendar.period, state, *share);
             }
         }
     }
@@ -262,11 +257,7 @@ impl Watch {
 
     /// With what is open, a share is reached.
     #[cold]
-    fn reached(
-        &self,
-        (count, policy, period, state): (&CountAsk, &Policy, &Period, &QuotaState),
-        share: u64,
-    ) {
+    fn reached(&self, count: &CountAsk, period: &Period, state: &QuotaState, share: u64) {
         let (crossings, take) = (&self.crossings, &self.take);
         let until = nearest_end(period, state.reset_after());
         let since_1970 = until.duration_since(SystemTime::UNIX_EPOCH);
@@ -295,12 +286,14 @@ impl Watch {
             return;
         };
         let (subject, key) = take.key_of(count);
+        let at = count.place_of_quota(take.rule().counts());
+        let policy = at.and_then(|at| take.rule().policies().get(at));
         let crossing = Crossing {
             path: Arc::clone(take.rule().shared_path()),
             subject,
             key,
             plan: take.rule().plan().map(str::to_owned),
-            quota: policy.name().to_owned(),
+            quota: policy.map_or("", Policy::name).to_owned(),
             share: share as f64 / 1_000.0,
             used,
             max: state.max(),
