@@ -1,5 +1,5 @@
 //! Random histories of budgets through `Limits`, in memory and on Redis, beside an oracle: plans
-//! with time zones of their own, files that are read again with other zones and maxes, refunds,
+//! in the time zone of their rule, files that are read again with other zones and maxes, refunds,
 //! settlements, units owed, lock-outs, resets and peeks, at the ends of periods and with a clock
 //! that is put back.
 //!
@@ -64,10 +64,11 @@ struct Written {
 
 impl Written {
     fn random(random: &mut Random) -> Self {
+        let zone = ZONES[random.below(ZONES.len() as u64) as usize];
         let mut budget = |plan, is_week| Budget {
             plan,
             is_week,
-            zone: ZONES[random.below(ZONES.len() as u64) as usize],
+            zone,
             max: 20 + random.below(20),
         };
         Self {
