@@ -312,7 +312,14 @@ fn with_plans(
             return Err(table.mistake(message));
         }
         let entries = entries.into_iter();
-        let policies = entries.map(|entry| Ok(subjects.resolve(entry)?.1));
+        let policies = entries.map(|entry| {
+            let zone = entry.table.get("zone");
+            let policy = subjects.resolve(entry)?.1;
+            if let Some(zone) = zone {
+                zone.check(rule.check_zone(&policy, zone.text("a time zone", Some)?))?;
+            }
+            Ok(policy)
+        });
         let policies = policies.collect::<Result<_, _>>()?;
         let quotas = table.check(Quotas::of(rule.path(), policies))?;
         let quotas = table.set("unlimited", quotas, |quotas, names| {

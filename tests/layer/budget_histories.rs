@@ -48,9 +48,14 @@ impl Budget {
     fn quotas(&self) -> String {
         let (max, zone) = (self.max, self.zone);
         let per = if self.is_week { "week" } else { "month" };
+        // A plan may leave the zone to its rule.
+        let zone = match self.plan {
+            "pro" => String::new(),
+            _ => format!(", zone = '{zone}'"),
+        };
         format!(
             "quotas = [{{ max-count = 1_000_000, window = '1h' }}, \
-             {{ max-count = {max}, per = '{per}', zone = '{zone}' }}]"
+             {{ max-count = {max}, per = '{per}'{zone} }}]"
         )
     }
 }

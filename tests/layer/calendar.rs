@@ -169,6 +169,75 @@ async fn plans_and_raises_go_on() {
     }
 }
 
+/// A plan that says no zone has that of its rule, of the same period or of another one; it says no
+/// other.
+#[test]
+fn plans_have_the_zone_of_their_rule() {
+    const FILE: &str = r#"
+        [rules.chat]
+        quotas = [{ max-count = 9, per = "day" },
+            { max-count = 9, per = "month", zone = "Europe/Berlin" }]
+        [rules.chat.plans]
+        month = { max-count = 5, per = "month" }
+        same = { max-count = 5, per = "month", zone = "Europe/Berlin" }
+        day = { max-count = 5, per = "day" }
+    "#;
+    let limits = of_toml(FILE);
+    let rule = Arc::clone(limits.rules().load().get("chat").expect("a rule"));
+    let text = |rule: &Rule| {
+        rule.policies()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let of_plan = |name: &str| text(&rule.of_plan(name).expect("a plan"));
+    assert_eq!(of_plan("month"), ["5 per month in Europe/Berlin"]);
+    assert_eq!(of_plan("same"), ["5 per month in Europe/Berlin"]);
+    assert_eq!(of_plan("day"), ["5 per day"]);
+
+    let rule = Arc::new(chat(9));
+    for (plan, expected) in [
+        (
+            Policy::calendar(Period::MONTH, 5),
+            Ok("5 per month in Europe/Berlin"),
+        ),
+        (
+            Policy::calendar(Period::WEEK, 5),
+            Ok("5 per week in Europe/Berlin"),
+        ),
+        (a_month(5), Ok("5 per month in Europe/Berlin")),
+        (
+            in_zone("Asia/Tokyo"),
+            Err(
+                "a plan in the time zone \"Asia/Tokyo\", expected that of the rule, \"Europe/Berlin\"",
+            ),
+        ),
+        (
+            in_zone("UTC"),
+            Err("a plan in the time zone \"UTC\", expected that of the rule, \"Europe/Berlin\""),
+        ),
+    ] {
+        let quotas = Quotas::with_policies([plan]).expect("valid");
+        let by_value = rule.under(&Plan::from(quotas.clone()));
+        let by_name = chat(9).with_plan("pro", quotas);
+        let by_name = by_name.map(|it| Arc::new(it).of_plan("pro").expect("a plan"));
+        for made in [by_value, by_name] {
+            let said = made.map(|it| text(&it)).map_err(|error| error.to_string());
+            assert_eq!(
+                said,
+                expected
+                    .map(|it| vec![it.to_owned()])
+                    .map_err(str::to_owned)
+            );
+        }
+    }
+}
+
+/// Five a month in this zone.
+fn in_zone(name: &str) -> Policy {
+    Policy::calendar(Period::MONTH.in_zone(name).expect("a zone"), 5)
+}
+
 /// A plan of another period has a count of its own, which a reset forgets, too.
 #[tokio::test]
 async fn a_reset_reaches_the_periods_of_plans() {
@@ -189,7 +258,8 @@ async fn a_reset_reaches_the_periods_of_plans() {
 async fn a_reset_reaches_what_other_processes_have_chosen() {
     for store in &Stores::start().await.all {
         let minute = Rule::new("chat", [Quota::per_minute(100)]).expect("a rule");
-        let day = Policy::calendar(Period::DAY, 100);
+        let berlin = Period::DAY.in_zone("Europe/Berlin").expect("a zone");
+        let day = Policy::calendar(berlin, 100);
         let user = Subject::new("user", Header::new("x-user")).limit(day.clone());
         let all = Subject::new("all", Everyone).limit(day.clone());
         let joint = Rule::joint("chat", [user, all]).expect("a rule");
