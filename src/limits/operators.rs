@@ -251,7 +251,7 @@ impl Limits {
 /// The beginning of a text, in one line.
 fn line(text: Option<Arc<str>>, most: usize) -> Option<Arc<str>> {
     let line: String = text?.chars().take(most).collect();
-    (!line.is_empty()).then(|| line.replace('\n', " ").into())
+    (!line.is_empty()).then(|| line.replace(char::is_control, " ").into())
 }
 
 /// What an operator does to a key, with a note if there is one. It is done when this is awaited:
