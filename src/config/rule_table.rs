@@ -279,9 +279,8 @@ fn with_quotas(
     }
     let policies = entries.into_iter().map(|entry| entry.policy);
     let policies = places.into_iter().zip(policies).collect();
-    let list = table.get("quotas");
-    let rule = subjects.rule(path, policies);
-    let rule = list.as_ref().unwrap_or(table).check(rule)?;
+    let list = table.get("quotas").unwrap_or_else(|| table.clone());
+    let rule = list.check(subjects.rule(path, policies))?;
     let rule = rule.with_algorithm(counting);
     let rule = match subjects.only_key().or(own_key.map(|(_, key)| key)) {
         Some(key) => rule.with_key(key),
@@ -323,9 +322,8 @@ fn with_plans(
             Ok(policy)
         });
         let policies = policies.collect::<Result<_, _>>()?;
-        let list = table.get("quotas");
-        let quotas = Quotas::of(rule.path(), policies);
-        let quotas = list.as_ref().unwrap_or(&table).check(quotas)?;
+        let list = table.get("quotas").unwrap_or_else(|| table.clone());
+        let quotas = list.check(Quotas::of(rule.path(), policies))?;
         let quotas = table.set("unlimited", quotas, |quotas, names| {
             let (list, name) = ("a list of subjects", "the name of a subject");
             Ok(quotas.unlimited(names.texts(list, name, Some)?))

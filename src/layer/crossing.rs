@@ -202,15 +202,13 @@ impl Gate {
     /// `None` if nobody is told, or the take has no such quota.
     #[inline]
     pub(super) fn watch(&self, take: &Take) -> Option<Watch> {
-        let crossings = Arc::clone(self.options.crossings.as_ref()?);
+        let crossings = self.options.crossings.clone()?;
         take.of_calendar().next()?;
-        let (store, take) = (Arc::clone(self.store()), take.clone());
-        let open = self.counters.open.clone();
         Some(Watch {
             crossings,
-            store,
-            take,
-            open,
+            store: Arc::clone(self.store()),
+            take: take.clone(),
+            open: self.counters.open.clone(),
         })
     }
 }
@@ -235,12 +233,8 @@ impl Watch {
 
     /// Asks the store, and looks by its answer: outside of the request.
     fn again(&self) {
-        let Some(place) = self.crossings.under_way.try_acquire(MAX_UNDER_WAY) else {
-            return;
-        };
         let mut watch = self.clone();
         spawn(async move {
-            let _place = place;
             let Self { take, open, .. } = &mut watch;
             take.ask.note_refunds(|hash| open.refunds(hash));
             let answer = timeout(Ask::PATIENCE, watch.store.peek(&watch.take)).await;
@@ -271,15 +265,13 @@ impl Watch {
             return;
         }
         let open = self.open.watch(count.hash(), || self.behind());
-        if self.open.refunds(count.hash()) != count.refunds {
-            // The answer may be from before a refund. What is open looks again when it is closed.
-            if open.is_none() {
-                self.again();
-            }
-            return;
+        // The answer may be from before a refund. What is open looks again when it is closed.
+        let is_old = self.open.refunds(count.hash()) != count.refunds;
+        if is_old && open.is_none() {
+            self.again();
         }
         let used = state.used().saturating_sub(open.unwrap_or(0));
-        if used * 1_000 < state.max() * share {
+        if is_old || used * 1_000 < state.max() * share {
             return;
         }
         let Some(place) = crossings.note(mark, take.rule(), state.reset_after()) else {

@@ -239,16 +239,12 @@ pub(crate) fn counts_of_plans(take: &Take, can_calendar: bool) -> Vec<Ask> {
     let others = of_plans.chain(rule.values_with_counts());
     let others = others.chain([rule.of_all_periods()]);
     let takes = iter::once(take.clone()).chain(others.map(|it| take.under(it)));
+    let counts = takes.flat_map(|take| (0..take.counts().len()).map(move |at| take.only(at)));
     let mut known = HashSet::new();
-    let mut is_one = |ask: &Ask| {
+    let is_one = |ask: &Ask| {
         let spec = ask.counts()[0].spec();
         let is_kept = can_calendar || spec.calendar().is_none();
         !spec.is_permits() && is_kept && known.insert(ask.name(""))
     };
-    let mut counts = Vec::new();
-    for take in takes {
-        let of_take = (0..take.counts().len()).map(|at| take.only(at));
-        counts.extend(of_take.filter(&mut is_one));
-    }
-    counts
+    counts.filter(is_one).collect()
 }

@@ -241,17 +241,16 @@ impl Rule {
     /// The rule that counts the cost of a request in a window, a day, a week and a month, of each
     /// subject.
     pub(crate) fn of_all_periods(&self) -> Arc<Self> {
-        let periods = [Period::DAY, Period::WEEK, Period::MONTH];
-        let periods = periods.map(|period| Policy::calendar(period, 1));
-        let subjects = self.subjects().iter().map(|it| Some(it.name()));
-        let own = self.subjects().is_empty().then_some(None);
-        let all = subjects.chain(own).flat_map(|subject| {
-            let window = Policy::from(Quota::per_day(1));
-            let of_one = periods.clone().into_iter().chain([window]);
-            of_one.map(move |it| subject.map_or(it.clone(), |name| it.of_subject(name)))
-        });
-        let all = Quotas::hashed(all.collect(), Arc::default());
-        self.choosing(Chosen::Value(all))
+        let periods = [Period::DAY, Period::WEEK, Period::MONTH].map(Some);
+        let mut all = Vec::new();
+        for own in &self.settings.policies {
+            for period in [None].into_iter().chain(periods.clone()) {
+                let mut policy = Policy::from(Quota::per_day(1));
+                (policy.subject, policy.period) = (own.subject.clone(), period);
+                all.push(policy);
+            }
+        }
+        self.choosing(Chosen::Value(Quotas::hashed(all.into(), Arc::default())))
     }
 
     /// Whether a plan may say this time zone for a quota.
