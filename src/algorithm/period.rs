@@ -121,6 +121,11 @@ impl Period {
         self.zone.as_deref().map(Zone::name)
     }
 
+    /// Is in the time zone of another period, unless somebody has said its own.
+    pub(crate) fn take_zone_of(&mut self, other: &Self) {
+        self.zone = self.zone.take().or_else(|| other.zone.clone());
+    }
+
     /// The period of this instant: its beginning, and its end, where the next one begins.
     ///
     /// ```

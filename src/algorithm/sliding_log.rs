@@ -39,11 +39,11 @@ pub(super) const MILLISECOND: u64 = 1_000;
 /// All that is charged while a longer window is in use is kept for that window. So a change from a
 /// day to a second and back refills nothing, also if the day comes back with another max.
 ///
-/// Among entries kept for longer windows alone, the newest stay apart until they hold as many
-/// units as the largest max of the earlier quotas. Older ones become one entry, with the stamp
-/// of the last of them: their units may count for longer, never shorter, and a refund gives nothing
-/// back of them. For a max that is no larger this makes no difference as long as nothing is given
-/// back.
+/// Entries kept for longer windows alone stay apart until those behind them, with what is inside of
+/// the shorter window, hold as many units as the largest max of the earlier quotas. Older ones
+/// become one entry, with the stamp of the last of them: their units may count for longer, never
+/// shorter, and a refund gives nothing back of them. For a max that is no larger this makes no
+/// difference as long as nothing is given back.
 ///
 /// Should the clock go back, what was admitted in its future counts as long as it would have. A
 /// charge makes it count as admitted now, so that admissions resume within a window.

@@ -12,7 +12,7 @@ use crate::metrics::RuleCounters;
 use crate::store::{Ask, Store, StoreFuture};
 use crate::sync::lock;
 use crate::take::Take;
-use crate::waiting::OpenCharge;
+use crate::waiting::{Behind, OpenCharge};
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///
@@ -54,6 +54,8 @@ pub(super) struct ChargeInner {
     decision: Decision,
     /// Those of the layer that charged the request.
     counters: Option<Arc<RuleCounters>>,
+    /// Is done once more was charged than reserved.
+    behind: Option<Behind>,
     /// Asks what nobody waits for.
     pub(super) refunds: RefundQueue,
     pub(super) state: Mutex<ChargeState>,
@@ -76,7 +78,7 @@ impl Charge {
         let verdict = decision::Verdict::Allowed;
         let decision = Decision::new(verdict, Source::Other, receipt.units(), empty());
         let decision = decision.with_receipt(Some(receipt));
-        Self::decided(store, take, decision, None, RefundQueue::default())
+        Self::decided(store, take, decision, None, RefundQueue::default(), None)
     }
 
     /// Whether both are of a count of one store.
@@ -92,12 +94,14 @@ impl Charge {
         decision: Decision,
         counters: Option<Arc<RuleCounters>>,
         refunds: RefundQueue,
+        behind: Option<Behind>,
     ) -> Self {
         let inner = ChargeInner {
             store,
             take,
             decision,
             counters,
+            behind,
             refunds,
             state: Mutex::default(),
         };
@@ -296,13 +300,15 @@ impl Charge {
             return None;
         }
         let mut owed = what.beyond(reserved);
-        if owed > 0 {
-            let ask = self.take().first_question(owed);
-            owed = if ask.counts_owed().next().is_some() {
-                owed
-            } else {
-                0
-            };
+        if owed > 0
+            && self
+                .take()
+                .first_question(owed)
+                .counts_owed()
+                .next()
+                .is_none()
+        {
+            owed = 0;
         }
         // A request at a cost of 0 gets back what quotas with a cost of their own were charged.
         let gives_back = units > 0 || matches!(what, GiveBack::Everything) && self.has_units();
@@ -463,6 +469,9 @@ impl Refund {
             counters.owed(settled.charged, settled.forgiven);
         }
         self.charge.close(self.what, settled.given_back);
+        if let Some(Behind(behind)) = self.charge.inner.behind.as_ref().filter(|_| charged > 0) {
+            behind();
+        }
         self.is_answered = true;
         settled
     }

@@ -286,7 +286,8 @@ fn with_quotas(
     }
     let policies = entries.into_iter().map(|entry| entry.policy);
     let policies = places.into_iter().zip(policies).collect();
-    let rule = table.check(subjects.rule(path, policies))?;
+    let list = table.get("quotas").unwrap_or_else(|| table.clone());
+    let rule = list.check(subjects.rule(path, policies))?;
     let rule = rule.with_algorithm(counting);
     let rule = match subjects.only_key().or(own_key.map(|(_, key)| key)) {
         Some(key) => rule.with_key(key),
@@ -319,9 +320,17 @@ fn with_plans(
             return Err(table.mistake(message));
         }
         let entries = entries.into_iter();
-        let policies = entries.map(|entry| Ok(subjects.resolve(entry)?.1));
+        let policies = entries.map(|entry| {
+            let zone = entry.table.get("zone");
+            let policy = subjects.resolve(entry)?.1;
+            if let Some(zone) = zone {
+                zone.check(rule.check_zone(&policy, zone.text("a time zone", Some)?))?;
+            }
+            Ok(policy)
+        });
         let policies = policies.collect::<Result<_, _>>()?;
-        let quotas = table.check(Quotas::of(rule.path(), policies))?;
+        let list = table.get("quotas").unwrap_or_else(|| table.clone());
+        let quotas = list.check(Quotas::of(rule.path(), policies))?;
         let quotas = table.set("unlimited", quotas, |quotas, names| {
             let (list, name) = ("a list of subjects", "the name of a subject");
             Ok(quotas.unlimited(names.texts(list, name, Some)?))

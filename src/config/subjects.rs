@@ -14,7 +14,7 @@ use crate::rule::{Policy, Rule, RuleError, Subject};
 
 /// A quota of a file, and what the file says of its subject.
 pub(super) struct QuotaEntry<'a> {
-    table: Value<'a>,
+    pub(super) table: Value<'a>,
     pub(super) policy: Policy,
     key: Option<NamedKey>,
     subject: Option<&'a str>,

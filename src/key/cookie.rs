@@ -112,8 +112,12 @@ impl KeyExtractor for Cookie {
             let is_it = decoded(&pair[..at])? == own_name;
             is_it.then(|| decoded(&pair[at + 1..]))
         });
+        // Quotes around a value tell nothing apart.
+        let key = |value: &Option<Cow<'_, str>>| Some(self.key(value.as_deref()?));
         match values.next() {
-            Some(value) if values.any(|it| it != value) => Err(self.malformed("has two values")),
+            Some(value) if values.any(|it| it != value && key(&it) != key(&value)) => {
+                Err(self.malformed("has two values"))
+            }
             Some(None) => Err(self.malformed("is no UTF-8")),
             None => Ok(None),
             Some(Some(value)) if ["", "\"\""].contains(&&*value) => Ok(None),

@@ -4,20 +4,23 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::gate::Gate;
 use crate::callback::guarded;
+use crate::charge::spawn;
 use crate::decision::{Decision, QuotaState, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::key::Key;
 use crate::log_on_change::LogOnChange;
 use crate::rule::{Period, Policy, Rule};
-use crate::store::{CountAsk, Store};
+use crate::store::{Ask, CountAsk, Store};
 use crate::swept_map::SweptMap;
 use crate::sync::lock;
 use crate::take::Take;
 use crate::trace;
+use crate::waiting::{Behind, OpenCharges};
 
 /// A key has used a share of a [calendar quota](crate::rule::Policy::calendar): see
 /// [`Limits::on_crossing`](crate::Limits::on_crossing).
@@ -46,7 +49,7 @@ pub struct Crossing {
     pub quota: String,
     /// The share of it, one of those that are watched.
     pub share: f64,
-    /// What is used of it now.
+    /// What is used of it now, without what this process may still give back.
     pub used: u64,
     /// Its max, under the plan and while it is raised.
     pub max: u64,
@@ -132,87 +135,6 @@ impl Crossings {
         self.is_expected.load(Ordering::Relaxed)
     }
 
-    /// Looks what of each calendar quota is used, by an answer of a store.
-    pub(super) fn look(self: &Arc<Self>, store: &Arc<dyn Store>, take: &Take, decision: &Decision) {
-        if matches!(decision.source(), Source::Fallback | Source::Operator) {
-            return;
-        }
-        let rule = take.rule();
-        for (count, mut states) in take.states(decision) {
-            let (Some(period), Some(state)) = (count.period(), states.next()) else {
-                continue;
-            };
-            self.expect();
-            let place = count.place_of_quota(rule.counts());
-            let Some(policy) = place.and_then(|place| rule.policies().get(place)) else {
-                continue;
-            };
-            let used = state.used();
-            let reached = |share: &&u64| used > 0 && used * 1_000 >= state.max() * **share;
-            for share in self.shares.iter().filter(reached) {
-                self.crossed(store, take, (count, policy, period, state), *share);
-            }
-        }
-    }
-
-    #[cold]
-    fn crossed(
-        self: &Arc<Self>,
-        store: &Arc<dyn Store>,
-        take: &Take,
-        (count, policy, period, state): (&CountAsk, &Policy, &Period, &QuotaState),
-        share: u64,
-    ) {
-        let until = nearest_end(period, state.reset_after());
-        let since_1970 = until.duration_since(SystemTime::UNIX_EPOCH);
-        let mark = Mark {
-            count: count.hash(),
-            max: state.max(),
-            share,
-            end: since_1970.unwrap_or_default().as_secs(),
-        };
-        let Some(place) = self.note(mark, take.rule(), state.reset_after()) else {
-            return;
-        };
-        let (subject, key) = take.key_of(count);
-        let crossing = Crossing {
-            path: Arc::clone(take.rule().shared_path()),
-            subject,
-            key,
-            plan: take.rule().plan().map(str::to_owned),
-            quota: policy.name().to_owned(),
-            share: share as f64 / 1_000.0,
-            used: state.used(),
-            max: state.max(),
-            until,
-            is_shadow: take.rule().is_shadow(),
-        };
-        let Mark { max, end, .. } = mark;
-        let name = format!("crossed:{}:{max}:{share}:{end}", count.name(""));
-        let (this, store) = (Arc::clone(self), Arc::clone(store));
-        let lasts = state.reset_after() + KEPT_BEHIND;
-        let telling = async move {
-            let _place = place;
-            match this.is_first(&store, &name, lasts).await {
-                Some(true) => {
-                    let path = Arc::clone(&crossing.path);
-                    let told = guarded("crossing callback", &path, || (this.callback)(crossing));
-                    let _ = told.await;
-                }
-                Some(false) => {}
-                None => {
-                    // The next answer tries again.
-                    lock(&this.noted).remove(&mark);
-                    this.is_lost(&crossing.path);
-                }
-            }
-        };
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(telling)),
-            Err(_) => self.is_lost(take.rule().path()),
-        }
-    }
-
     /// Notes a crossing, and counts it until what this returns is dropped. `None` if it is known,
     /// or too many are under way.
     fn note(&self, mark: Mark, rule: &Rule, lasts: Duration) -> Option<InFlight> {
@@ -274,6 +196,138 @@ impl Crossings {
         // A line for each would flood the log.
         if lost.is_power_of_two() {
             trace::event!(warn: path, lost, "crossings could not be told");
+        }
+    }
+}
+
+/// Watches what is used of the calendar quotas of a take.
+#[derive(Clone)]
+pub(super) struct Watch {
+    crossings: Arc<Crossings>,
+    store: Arc<dyn Store>,
+    take: Take,
+    /// What this process may still give back.
+    open: OpenCharges,
+}
+
+impl Gate {
+    /// `None` if nobody is told, or the take has no such quota.
+    #[inline]
+    pub(super) fn watch(&self, take: &Take) -> Option<Watch> {
+        let crossings = self.options.crossings.clone()?;
+        take.of_calendar().next()?;
+        Some(Watch {
+            crossings,
+            store: Arc::clone(self.store()),
+            take: take.clone(),
+            open: self.counters.open.clone(),
+        })
+    }
+}
+
+impl Watch {
+    /// Looks by an answer of the store.
+    pub(super) fn look(&self, decision: &Decision) {
+        if matches!(decision.source(), Source::Fallback | Source::Operator) {
+            return;
+        }
+        for (count, calendar) in self.take.of_calendar() {
+            let Some(state) = self.take.state_of(count, decision) else {
+                continue;
+            };
+            self.crossings.expect();
+            let used = state.used();
+            let reached = |share: &&u64| used > 0 && used * 1_000 >= state.max() * **share;
+            for share in self.crossings.shares.iter().filter(reached) {
+                self.reached(count, &calendar.period, state, *share);
+            }
+        }
+    }
+
+    /// Asks the store, and looks by its answer: outside of the request.
+    fn again(&self) {
+        let mut watch = self.clone();
+        spawn(async move {
+            let Self { take, open, .. } = &mut watch;
+            take.ask.note_refunds(|hash| open.refunds(hash));
+            let answer = timeout(Ask::PATIENCE, watch.store.peek(&watch.take)).await;
+            if let Ok(Ok(decision)) = answer {
+                watch.look(&decision);
+            }
+        });
+    }
+
+    pub(super) fn behind(&self) -> Behind {
+        let watch = self.clone();
+        Behind(Arc::new(move || watch.again()))
+    }
+
+    /// With what is open, a share is reached.
+    #[cold]
+    fn reached(&self, count: &CountAsk, period: &Period, state: &QuotaState, share: u64) {
+        let (crossings, take) = (&self.crossings, &self.take);
+        let until = nearest_end(period, state.reset_after());
+        let since_1970 = until.duration_since(SystemTime::UNIX_EPOCH);
+        let mark = Mark {
+            count: count.hash(),
+            max: state.max(),
+            share,
+            end: since_1970.unwrap_or_default().as_secs(),
+        };
+        if lock(&crossings.noted).contains_key(&mark) {
+            return;
+        }
+        let open = self.open.watch(count.hash(), || self.behind());
+        // The answer may be from before a refund. What is open looks again when it is closed.
+        let is_old = self.open.refunds(count.hash()) != count.refunds;
+        if is_old && open.is_none() {
+            self.again();
+        }
+        let used = state.used().saturating_sub(open.unwrap_or(0));
+        if is_old || used * 1_000 < state.max() * share {
+            return;
+        }
+        let Some(place) = crossings.note(mark, take.rule(), state.reset_after()) else {
+            return;
+        };
+        let (subject, key) = take.key_of(count);
+        let at = count.place_of_quota(take.rule().counts());
+        let policy = at.and_then(|at| take.rule().policies().get(at));
+        let crossing = Crossing {
+            path: Arc::clone(take.rule().shared_path()),
+            subject,
+            key,
+            plan: take.rule().plan().map(str::to_owned),
+            quota: policy.map_or("", Policy::name).to_owned(),
+            share: share as f64 / 1_000.0,
+            used,
+            max: state.max(),
+            until,
+            is_shadow: take.rule().is_shadow(),
+        };
+        let Mark { max, end, .. } = mark;
+        let name = format!("crossed:{}:{max}:{share}:{end}", count.name(""));
+        let (this, store) = (Arc::clone(crossings), Arc::clone(&self.store));
+        let lasts = state.reset_after() + KEPT_BEHIND;
+        let telling = async move {
+            let _place = place;
+            match this.is_first(&store, &name, lasts).await {
+                Some(true) => {
+                    let path = Arc::clone(&crossing.path);
+                    let told = guarded("crossing callback", &path, || (this.callback)(crossing));
+                    let _ = told.await;
+                }
+                Some(false) => {}
+                None => {
+                    // The next answer tries again.
+                    lock(&this.noted).remove(&mark);
+                    this.is_lost(&crossing.path);
+                }
+            }
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(telling)),
+            Err(_) => crossings.is_lost(take.rule().path()),
         }
     }
 }

@@ -200,6 +200,8 @@ impl Gate {
             OperatorSays::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
         take.reserve_max();
+        take.ask
+            .note_refunds(|hash| self.counters.open.refunds(hash));
         if take.rule().is_shadow() {
             return Deciding::Done(ask_in_shadow(self, take));
         }
@@ -220,8 +222,6 @@ impl Gate {
     /// Asks the store, once.
     #[inline]
     fn ask(&self, mut take: Take, wait: Wait) -> Deciding {
-        take.ask
-            .note_refunds(|hash| self.counters.open.refunds(hash));
         let asked = self.asked();
         take.ask.is_patient = asked.is_some();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
@@ -282,8 +282,13 @@ impl Gate {
                 own: self.refunds.hold(&store, &take, &decision, &counters),
                 ..RequestPermits::default()
             };
-            let refunds = self.refunds.clone();
-            let charge = Charge::decided(store, take, decision, Some(counters), refunds);
+            let may_come_back = take.rule().settles() || self.refunds_by_response(take.rule());
+            let behind = self.watch(&take).map(|it| it.behind());
+            let (counters, refunds) = (Some(counters), self.refunds.clone());
+            let mut charge = Charge::decided(store, take, decision, counters, refunds, behind);
+            if may_come_back {
+                charge = charge.keeping_open();
+            }
             let waited_since = match wait {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {

@@ -100,12 +100,7 @@ impl Gate {
                 if let Some(failure) = charge.decision().failure() {
                     admitted.outage = self.outage(failure);
                 }
-                let may_come_back = rule.settles() || self.refunds_by_response(rule);
-                admitted.answer = Some(if may_come_back {
-                    charge.keeping_open()
-                } else {
-                    charge
-                });
+                admitted.answer = Some(charge);
                 admitted
             }
             Outcome::Denied(take, decision) => return Err(Refusal::Denied(take, decision)),
@@ -150,8 +145,8 @@ impl Gate {
 
     fn count_decision(&self, take: &Take, decision: &Decision) {
         self.note_chosen(take);
-        if let Some(crossings) = &self.options.crossings {
-            crossings.look(self.store(), take, decision);
+        if let Some(watch) = self.watch(take) {
+            watch.look(decision);
         }
         self.counters.decided(take.rule(), decision, take.cost());
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::crossing::Crossings;
+use super::crossing::Watch;
 use super::decide::{Outcome, RequestPermits, ask};
 use super::gate::Gate;
 use crate::callback::caught;
@@ -23,7 +23,7 @@ struct AskedInShadow {
     store: Arc<dyn Store>,
     take: Take,
     counters: Arc<RuleCounters>,
-    crossings: Option<Arc<Crossings>>,
+    watch: Option<Watch>,
     charge: Option<Arc<LateCharge>>,
     permit: Option<LatePermit>,
     refunds: RefundQueue,
@@ -49,9 +49,9 @@ pub(super) fn ask_in_shadow(gate: &Gate, take: Take) -> Outcome {
     let in_shadow = rule.has_permits().then(LatePermit::default);
     let asked = AskedInShadow {
         store: Arc::clone(gate.store()),
+        watch: gate.watch(&take),
         take,
         counters: Arc::clone(&gate.counters),
-        crossings: gate.options.crossings.clone(),
         charge: charge.clone(),
         permit: in_shadow.clone(),
         refunds: gate.refunds.clone(),
@@ -91,8 +91,8 @@ impl AskedInShadow {
     fn answered(self, answer: Option<Result<Decision, StoreError>>) {
         let Self { take, counters, .. } = self;
         let decision = answer.and_then(Result::ok);
-        if let (Some(crossings), Some(decision)) = (&self.crossings, &decision) {
-            crossings.look(&self.store, &take, decision);
+        if let (Some(watch), Some(decision)) = (&self.watch, &decision) {
+            watch.look(decision);
         }
         match &decision {
             Some(decision) => counters.shadow_decided(take.rule(), decision, take.cost()),
@@ -104,7 +104,7 @@ impl AskedInShadow {
         if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);
             let refunds = self.refunds;
-            let charge = |it| Charge::decided(self.store, take, it, Some(counters), refunds);
+            let charge = |it| Charge::decided(self.store, take, it, Some(counters), refunds, None);
             late.answered(allowed.map(charge));
         }
     }

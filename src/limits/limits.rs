@@ -206,8 +206,11 @@ impl Limits {
     /// rounded to thousandths, at least one. Default: nobody is told.
     ///
     /// It is told of after an answer, a denial as well, by which at least that share is used, and
-    /// outside of the request. A settlement is no such answer: what it charges is told of after the
-    /// next answer about the key. Of the processes that share a Redis one tells, and if it ends in
+    /// outside of the request. What other requests of this process may still give back or settle is
+    /// not used yet, nor is what this one may, where its rule
+    /// [settles](crate::Rule::with_settling) or refunds by outcome. The store is asked again once
+    /// that is over, and behind a settlement that charges more than was reserved. What is reserved
+    /// in other processes counts as used. Of the processes that share a Redis one tells, and if it ends in
     /// between, none does. In memory, and in a store of your own, each process tells. Another max,
     /// as of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told
     /// at a time; the log says of those beyond, and of those that Redis does not answer for

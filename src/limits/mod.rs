@@ -38,5 +38,5 @@ pub use limits::Limits;
 pub use operators::{Operation, OperatorError};
 pub use outgoing::{Outgoing, OutgoingService, Turn};
 pub use outgoing_body::OutgoingBody;
-pub(crate) use questions::takes_of_plans;
+pub(crate) use questions::counts_of_plans;
 pub use usage::{Usage, UsageReader};

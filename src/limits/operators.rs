@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
 use super::fleet::has_timer;
-use super::{Limits, takes_of_plans};
+use super::{Limits, counts_of_plans};
 use crate::callback::BoxFuture;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyExtractor};
@@ -219,10 +219,10 @@ impl Limits {
             let rule = self.rules().guard().find(path).cloned()?;
             let rule = self.last_chosen(&rule, &key).unwrap_or(rule);
             let keys = SubjectKeys::of_name(name)?;
-            let take = keys.take_asked(rule, self.shared_store()).ok()?;
-            let takes = takes_of_plans(&take).into_iter();
-            let takes = takes.filter(|take| !take.counts().is_empty());
-            let peeks = takes.map(|take| self.shared_store().peek(&take));
+            let store = self.shared_store();
+            let take = keys.take_asked(rule, store).ok()?;
+            let counts = counts_of_plans(&take, store.capabilities().calendar);
+            let peeks = counts.iter().map(|it| store.peek(it));
             let left = within(try_join_all(peeks)).await.ok()?;
             Some(left.iter().any(|it| !it.reset_after().is_zero()))
         };
@@ -294,7 +294,7 @@ impl Limits {
 /// The beginning of a text, in one line.
 fn line(text: Option<Arc<str>>, most: usize) -> Option<Arc<str>> {
     let line: String = text?.chars().take(most).collect();
-    (!line.is_empty()).then(|| line.replace('\n', " ").into())
+    (!line.is_empty()).then(|| line.replace(char::is_control, " ").into())
 }
 
 /// What an operator does to a key, with a note if there is one. It is done when this is awaited:

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::metrics::{KeyNotes, LimitedKeys, NearLimit, RuleCounters, Snapshot};
 use crate::rule::Rules;
+use crate::store::{Ask, CountAsk};
 use crate::sync::lock;
-use crate::take::Take;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
 pub(super) const MAX_PATHS: usize = 10_000;
@@ -42,10 +42,10 @@ impl Paths {
         counters
     }
 
-    /// The count of this take was reset: all requests that wait for its units ask.
-    pub(super) fn was_reset(&self, take: &Take) {
-        if let Some(counters) = lock(&self.counters).get(take.rule().path()) {
-            let hashes = take.counts().iter().map(|it| it.hash());
+    /// These counts were reset: all requests that wait for their units ask.
+    pub(super) fn was_reset(&self, path: &str, counts: &[Ask]) {
+        if let Some(counters) = lock(&self.counters).get(path) {
+            let hashes = counts.iter().flat_map(Ask::counts).map(CountAsk::hash);
             hashes.for_each(|hash| counters.open.was_reset(hash));
         }
     }

@@ -1,5 +1,7 @@
 //! Decisions and counts without an HTTP request.
 
+use std::collections::HashSet;
+use std::iter;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -10,7 +12,7 @@ use super::limits::Limits;
 use super::paths::MAX_PATHS;
 use crate::error::StoreError;
 use crate::layer::{Call, Gate, Peek, SubjectKeys};
-use crate::store::Store;
+use crate::store::{Ask, Store};
 use crate::take::Take;
 
 /// From so many checked paths on, a path without a rule is not remembered, nor warned about.
@@ -169,8 +171,11 @@ impl Limits {
         Peek::new(Arc::clone(store), Arc::clone(operated), rule, key.into())
     }
 
-    /// Forgets what a key has used by the rule of a path, under all its plans, those [from
-    /// code](crate::rule::Plan::of) as far as this process knows them.
+    /// Forgets what a key has used by the rule of a path, in windows and in days, weeks and months,
+    /// whatever plan has chosen them, here or in another process. Counts of an earlier algorithm
+    /// stay. So do those with a [cost of their own](crate::rule::Policy::with_cost) that only plans
+    /// [from code](crate::rule::Plan::of) have which this process has not seen.
+    ///
     /// Says whether the rule had a count to forget; there is none without a rule. Under a
     /// [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
     ///
@@ -184,10 +189,10 @@ impl Limits {
         };
         let store = self.shared_store();
         let take = key.into().take_asked(rule, store)?;
-        let takes = takes_of_plans(&take);
-        let resets = takes.iter().map(|it| store.reset(it));
+        let counts = counts_of_plans(&take, store.capabilities().calendar);
+        let resets = counts.iter().map(|it| store.reset(it));
         let found = try_join_all(resets).await;
-        self.paths.was_reset(&take);
+        self.paths.was_reset(path, &counts);
         Ok(found?.contains(&true))
     }
 
@@ -225,19 +230,21 @@ impl Limits {
     }
 }
 
-/// This take, and one under each plan that has counts of its own, also of those from code that this
-/// process knows: plans share what counts in windows, and have periods of their own.
-pub(crate) fn takes_of_plans(take: &Take) -> Vec<Take> {
+/// Each count that the key of a take may have, by itself: those of the rule, of its plans and of the
+/// values that this process knows, and of each subject the windows and periods that values in
+/// other processes may have. It is without permits.
+pub(crate) fn counts_of_plans(take: &Take, can_calendar: bool) -> Vec<Ask> {
     let rule = take.rule();
-    let mut known: Vec<_> = take.counts().iter().map(|it| it.name("")).collect();
-    let rules = rule.plans().filter_map(|name| rule.of_plan(name));
-    let of_plans = rules.chain(rule.values_with_counts()).filter_map(|rule| {
-        let of_plan = take.under(rule);
-        let names = of_plan.counts().iter().map(|it| it.name(""));
-        let new: Vec<_> = names.filter(|it| !known.contains(it)).collect();
-        let has_new = !new.is_empty();
-        known.extend(new);
-        has_new.then_some(of_plan)
-    });
-    std::iter::once(take.clone()).chain(of_plans).collect()
+    let of_plans = rule.plans().filter_map(|name| rule.of_plan(name));
+    let others = of_plans.chain(rule.values_with_counts());
+    let others = others.chain([rule.of_all_periods()]);
+    let takes = iter::once(take.clone()).chain(others.map(|it| take.under(it)));
+    let counts = takes.flat_map(|take| (0..take.counts().len()).map(move |at| take.only(at)));
+    let mut known = HashSet::new();
+    let is_one = |ask: &Ask| {
+        let spec = ask.counts()[0].spec();
+        let is_kept = can_calendar || spec.calendar().is_none();
+        !spec.is_permits() && is_kept && known.insert(ask.name(""))
+    };
+    counts.filter(is_one).collect()
 }

@@ -12,6 +12,7 @@ use super::rule::Rule;
 use super::rule_error::RuleError;
 use super::settings::RuleSettings;
 use super::subject::Subject;
+use crate::algorithm::period::Period;
 use crate::quota::Quota;
 use crate::sync::lock;
 
@@ -237,6 +238,27 @@ impl Rule {
         rules.map(|(rule, _)| Arc::clone(rule)).collect()
     }
 
+    /// The rule that counts the cost of a request in a window, a day, a week and a month, of each
+    /// subject.
+    pub(crate) fn of_all_periods(&self) -> Arc<Self> {
+        let periods = [Period::DAY, Period::WEEK, Period::MONTH].map(Some);
+        let mut all = Vec::new();
+        for own in &self.settings.policies {
+            for period in [None].into_iter().chain(periods.clone()) {
+                let mut policy = Policy::from(Quota::per_day(1));
+                (policy.subject, policy.period) = (own.subject.clone(), period);
+                all.push(policy);
+            }
+        }
+        self.choosing(Chosen::Value(Quotas::hashed(all.into(), Arc::default())))
+    }
+
+    /// Whether a plan may say this time zone for a quota.
+    #[cfg(feature = "config")]
+    pub(crate) fn check_zone(&self, policy: &Policy, zone: &str) -> Result<(), RuleError> {
+        self.settings.check_zone(policy, zone)
+    }
+
     /// Whether a request has chosen its quotas, by a plan.
     #[cfg(feature = "page")]
     pub(crate) fn is_chosen(&self) -> bool {
@@ -294,6 +316,10 @@ impl RuleSettings {
         no_certain_subject: impl FnOnce() -> RuleError,
     ) -> Result<Box<[Policy]>, RuleError> {
         self.check_subjects(plan.given())?;
+        for policy in plan.given() {
+            let zone = policy.period().and_then(Period::zone);
+            zone.map_or(Ok(()), |zone| self.check_zone(policy, zone))?;
+        }
         let first = self.subjects.first().map(Subject::name);
         for name in plan.unlimited_subjects() {
             let is_kind = Policy::KINDS.contains(&&**name);
@@ -314,12 +340,33 @@ impl RuleSettings {
         }
     }
 
+    /// The period of the rule whose time zone this quota of a plan has.
+    fn period_beside(&self, policy: &Policy) -> Option<&Period> {
+        let name = |it: &Policy| it.period().map(Period::name);
+        let own = self.policies.iter().filter(|it| it.period().is_some());
+        let likeness = |own: &&Policy| (name(own) == name(policy), own.subject == policy.subject);
+        own.max_by_key(likeness)?.period()
+    }
+
+    /// Whether a plan's quota may have this time zone.
+    fn check_zone(&self, policy: &Policy, zone: &str) -> Result<(), RuleError> {
+        let own = self.period_beside(policy);
+        match own.map(|own| own.zone().unwrap_or("UTC")) {
+            Some(own) if own != zone => Err(RuleError::AnotherZone(zone.into(), own.into())),
+            _ => Ok(()),
+        }
+    }
+
     /// What the plan says, and what it omits: quotas, or requests at a time, of a subject.
     pub(super) fn merged(&self, plan: &Quotas) -> Box<[Policy]> {
         let first = self.subjects.first().map(Subject::name);
         let mut policies = plan.given().to_vec();
         for policy in &mut policies {
             policy.subject = policy.subject.take().or(first.map(Into::into));
+            let own = self.period_beside(policy);
+            if let (Some(own), Some(period)) = (own, &mut policy.period) {
+                period.take_zone_of(own);
+            }
         }
         let is_kept = |own: &&Policy| {
             let (subject, kind) = (own.subject().or(first), own.kind());

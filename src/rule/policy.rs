@@ -32,7 +32,7 @@ pub struct Policy {
     /// Whether it limits the requests in progress, and not those of a window.
     is_concurrent: bool,
     /// That of a calendar quota.
-    period: Option<Period>,
+    pub(super) period: Option<Period>,
 }
 
 impl Policy {
@@ -91,9 +91,9 @@ impl Policy {
     /// by the clock of the store. More than [`Quota::MAX_UNITS`] are so many.
     ///
     /// Another max goes on with what is used; another period is another count. After a change of
-    /// the time zone the running period keeps its end, and one shorter period may follow. So plans
-    /// of one rule should share a zone: around midnight each request that changes the zone may
-    /// begin a period anew.
+    /// the time zone the running period keeps its end, and one shorter period may follow. In a plan
+    /// a period without a zone has that of its rule's period, and another zone is a
+    /// [`RuleError`](super::RuleError).
     ///
     /// ```
     /// use tidegate::{Quota, Rule};

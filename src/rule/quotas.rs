@@ -73,7 +73,7 @@ impl Quotas {
         Ok(quotas)
     }
 
-    fn hashed(policies: Arc<[Policy]>, unlimited: Arc<[Arc<str>]>) -> Self {
+    pub(super) fn hashed(policies: Arc<[Policy]>, unlimited: Arc<[Arc<str>]>) -> Self {
         let mut hasher = DefaultHasher::new();
         (&policies, &unlimited).hash(&mut hasher);
         let hash = hasher.finish();

@@ -77,6 +77,9 @@ pub enum RuleError {
     /// Two plans have the same name.
     #[error("two plans are named \"{0}\", expected a name of its own for each")]
     SamePlan(String),
+    /// A quota of a plan has another time zone than its rule.
+    #[error("a plan in the time zone {0:?}, expected that of the rule, {1:?}")]
+    AnotherZone(String, String),
     /// The rule has no plan of this name.
     #[error("there is no plan \"{0}\"")]
     UnknownPlan(String),

@@ -37,7 +37,15 @@ struct OpenCount {
     units: u64,
     /// The number of the last charge.
     last: u64,
+    /// Is done when the next charge is closed.
+    behind: Option<Behind>,
 }
+
+/// What is done behind a charge.
+#[derive(Clone)]
+pub(crate) struct Behind(pub(crate) Arc<dyn Fn() + Send + Sync>);
+
+crate::named::debug_fields!(Behind);
 
 impl OpenCharges {
     /// Counts a charge as open until it is closed, or counts no more: so many units in each count,
@@ -71,6 +79,15 @@ impl OpenCharges {
             0 => 0,
             _ => self.change(hash, |count| count.units).unwrap_or(0),
         }
+    }
+
+    /// The units of this count that are open, if there are some: this is done when the next of its
+    /// charges is closed.
+    pub(crate) fn watch(&self, hash: u64, behind: impl FnOnce() -> Behind) -> Option<u64> {
+        self.change(hash, |count| {
+            count.behind = Some(behind());
+            count.units
+        })
     }
 
     /// A number that changes when units of this count are given back, and sometimes else.
@@ -160,8 +177,13 @@ impl OpenCharge {
                 self.charges.given_back(*hash);
             }
             let is_own = |number, _| number == *own;
-            let remove = |count: &mut OpenCount| self.charges.remove(count, is_own);
-            self.charges.change(*hash, remove);
+            let remove = |count: &mut OpenCount| {
+                self.charges.remove(count, is_own);
+                count.behind.take()
+            };
+            if let Some(Behind(behind)) = self.charges.change(*hash, remove).flatten() {
+                behind();
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Random histories of budgets through `Limits`, in memory and on Redis, beside an oracle: plans
-//! with time zones of their own, files that are read again with other zones and maxes, refunds,
+//! in the time zone of their rule, files that are read again with other zones and maxes, refunds,
 //! settlements, units owed, lock-outs, resets and peeks, at the ends of periods and with a clock
 //! that is put back.
 //!
@@ -48,9 +48,14 @@ impl Budget {
     fn quotas(&self) -> String {
         let (max, zone) = (self.max, self.zone);
         let per = if self.is_week { "week" } else { "month" };
+        // A plan may leave the zone to its rule.
+        let zone = match self.plan {
+            "pro" => String::new(),
+            _ => format!(", zone = '{zone}'"),
+        };
         format!(
             "quotas = [{{ max-count = 1_000_000, window = '1h' }}, \
-             {{ max-count = {max}, per = '{per}', zone = '{zone}' }}]"
+             {{ max-count = {max}, per = '{per}'{zone} }}]"
         )
     }
 }
@@ -64,10 +69,11 @@ struct Written {
 
 impl Written {
     fn random(random: &mut Random) -> Self {
+        let zone = ZONES[random.below(ZONES.len() as u64) as usize];
         let mut budget = |plan, is_week| Budget {
             plan,
             is_week,
-            zone: ZONES[random.below(ZONES.len() as u64) as usize],
+            zone,
             max: 20 + random.below(20),
         };
         Self {

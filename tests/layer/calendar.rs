@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use tidegate::layer::SubjectKeys;
 use tidegate::rule::Period;
 
 use crate::*;
@@ -168,6 +169,75 @@ async fn plans_and_raises_go_on() {
     }
 }
 
+/// A plan that says no zone has that of its rule, of the same period or of another one; it says no
+/// other.
+#[test]
+fn plans_have_the_zone_of_their_rule() {
+    const FILE: &str = r#"
+        [rules.chat]
+        quotas = [{ max-count = 9, per = "day" },
+            { max-count = 9, per = "month", zone = "Europe/Berlin" }]
+        [rules.chat.plans]
+        month = { max-count = 5, per = "month" }
+        same = { max-count = 5, per = "month", zone = "Europe/Berlin" }
+        day = { max-count = 5, per = "day" }
+    "#;
+    let limits = of_toml(FILE);
+    let rule = Arc::clone(limits.rules().load().get("chat").expect("a rule"));
+    let text = |rule: &Rule| {
+        rule.policies()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let of_plan = |name: &str| text(&rule.of_plan(name).expect("a plan"));
+    assert_eq!(of_plan("month"), ["5 per month in Europe/Berlin"]);
+    assert_eq!(of_plan("same"), ["5 per month in Europe/Berlin"]);
+    assert_eq!(of_plan("day"), ["5 per day"]);
+
+    let rule = Arc::new(chat(9));
+    for (plan, expected) in [
+        (
+            Policy::calendar(Period::MONTH, 5),
+            Ok("5 per month in Europe/Berlin"),
+        ),
+        (
+            Policy::calendar(Period::WEEK, 5),
+            Ok("5 per week in Europe/Berlin"),
+        ),
+        (a_month(5), Ok("5 per month in Europe/Berlin")),
+        (
+            in_zone("Asia/Tokyo"),
+            Err(
+                "a plan in the time zone \"Asia/Tokyo\", expected that of the rule, \"Europe/Berlin\"",
+            ),
+        ),
+        (
+            in_zone("UTC"),
+            Err("a plan in the time zone \"UTC\", expected that of the rule, \"Europe/Berlin\""),
+        ),
+    ] {
+        let quotas = Quotas::with_policies([plan]).expect("valid");
+        let by_value = rule.under(&Plan::from(quotas.clone()));
+        let by_name = chat(9).with_plan("pro", quotas);
+        let by_name = by_name.map(|it| Arc::new(it).of_plan("pro").expect("a plan"));
+        for made in [by_value, by_name] {
+            let said = made.map(|it| text(&it)).map_err(|error| error.to_string());
+            assert_eq!(
+                said,
+                expected
+                    .map(|it| vec![it.to_owned()])
+                    .map_err(str::to_owned)
+            );
+        }
+    }
+}
+
+/// Five a month in this zone.
+fn in_zone(name: &str) -> Policy {
+    Policy::calendar(Period::MONTH.in_zone(name).expect("a zone"), 5)
+}
+
 /// A plan of another period has a count of its own, which a reset forgets, too.
 #[tokio::test]
 async fn a_reset_reaches_the_periods_of_plans() {
@@ -179,6 +249,52 @@ async fn a_reset_reaches_the_periods_of_plans() {
         check().await.expect_err("used up");
         assert!(limits.reset("chat", "alice").await.expect("an answer"));
         check().await.expect("there is room again");
+    }
+}
+
+/// What only another process has chosen is forgotten, too: windows and periods of plans from code, of
+/// each subject.
+#[tokio::test]
+async fn a_reset_reaches_what_other_processes_have_chosen() {
+    for store in &Stores::start().await.all {
+        let minute = Rule::new("chat", [Quota::per_minute(100)]).expect("a rule");
+        let berlin = Period::DAY.in_zone("Europe/Berlin").expect("a zone");
+        let day = Policy::calendar(berlin, 100);
+        let user = Subject::new("user", Header::new("x-user")).limit(day.clone());
+        let all = Subject::new("all", Everyone).limit(day.clone());
+        let joint = Rule::joint("chat", [user, all]).expect("a rule");
+        let of_day = Rule::with_policies("chat", [day]).expect("a rule");
+        for (n, (rule, subject)) in [(&minute, None), (&of_day, None), (&joint, Some("user"))]
+            .into_iter()
+            .enumerate()
+        {
+            for algorithm in Algorithm::ALL {
+                let rule = rule.clone().with_algorithm(algorithm);
+                let (shop, office) = (limits_of(&rule, store), limits_of(&rule, store));
+                let name = Key::from(format!("{n}{algorithm:?}"));
+                let key = || match subject {
+                    None => SubjectKeys::from(name.clone()),
+                    Some(it) => [(it, name.clone())].into(),
+                };
+                for policy in [
+                    Policy::calendar(Period::WEEK, 3),
+                    a_month(3),
+                    Quota::per_hour(3).into(),
+                ] {
+                    let plan = Plan::of([policy.clone()]).expect("valid");
+                    let check = || shop.check("chat", key()).plan_value(plan.clone()).cost(3);
+                    check().await.expect("there is room");
+                    check().await.expect_err("used up");
+                    let reset = async || office.reset("chat", key()).await.expect("an answer");
+                    assert!(reset().await, "{n} {algorithm:?} {policy}");
+                    check().await.expect("there is room again");
+                    assert!(
+                        reset().await && !reset().await,
+                        "{n} {algorithm:?} {policy}"
+                    );
+                }
+            }
+        }
     }
 }
 

@@ -222,6 +222,214 @@ async fn of_subjects_in_shadow_and_after_a_panic() {
     eventually("both", async || tells.load(Ordering::Relaxed) == 2).await;
 }
 
+/// A hundred a month, of which estimates are reserved.
+fn estimating() -> Rule {
+    rule(100).with_settling(true)
+}
+
+/// What is reserved is not used: the mail is sent when it is, and behind what has used it.
+#[tokio::test]
+async fn estimates_are_told_of_when_they_are_settled() {
+    for store in &Stores::start().await.all {
+        for (key, settles) in [("alice", true), ("bob", false)] {
+            let told = Told::default();
+            let limits = watched(rule(100).with_settling(settles), Arc::clone(store), &told);
+            let take = async |cost| {
+                let admitted = limits.check("chat", key).cost(cost).await;
+                admitted.expect("there is room").charge.expect("a charge")
+            };
+            let mut open = Vec::new();
+            for _ in 0..9 {
+                open.push(take(10).await);
+            }
+            for charge in &open {
+                charge.settle(1).await.expect("an answer");
+            }
+            told_in_all(&told, &[]).await;
+            let rest = take(41).await;
+            if !settles {
+                // Nobody has said that the estimate of the request itself is one.
+                told_in_all(&told, &[&*format!("{key} 0.5/100")]).await;
+                continue;
+            }
+            told_in_all(&told, &[]).await;
+            // It is used as it was reserved.
+            rest.settle(41).await.expect("an answer");
+            told_in_all(&told, &["alice 0.5/100"]).await;
+            let used = told.lock().expect("no panic")[0].used;
+            assert_eq!(used, 50);
+        }
+        // More than was reserved: nobody has to ask once more. And of what nobody settles.
+        let told = Told::default();
+        let limits = watched(estimating(), Arc::clone(store), &told);
+        let admitted = limits.check("chat", "carol").cost(5).await;
+        let charge = admitted.expect("there is room").charge;
+        let charge = charge.expect("a charge");
+        charge.settle(95).await.expect("an answer");
+        told_in_all(&told, &["carol 0.5/100"]).await;
+        drop(limits.check("chat", "carol").cost(5).await);
+        told_in_all(&told, &["carol 0.5/100", "carol 1/100"]).await;
+    }
+}
+
+/// The same through layers, whose handlers settle: behind the request, or with its body.
+#[tokio::test]
+async fn layers_tell_behind_their_handlers() {
+    for store in &Stores::start().await.all {
+        let told = Told::default();
+        let limits = watched(estimating().with_cost(80), Arc::clone(store), &told);
+        let told_before = Arc::clone(&told);
+        let handler = async move |charges: Charges, used: String| {
+            sleep(kit::millis(20)).await;
+            assert!(told_before.lock().expect("no panic").is_empty());
+            match &*used {
+                "" => {}
+                used => drop(charges.settle(used.parse().expect("units")).await),
+            }
+        };
+        let handler = axum::routing::post(handler).layer(limits.layer("chat"));
+        let app = Router::new().route("/", handler);
+        let send = async |user: &str, used: &str| {
+            let mut request = post("/", &format!("x-user: {user}"));
+            *request.body_mut() = Body::from(used.to_owned());
+            assert_eq!(call(&app, request).await.status(), 200);
+        };
+        send("alice", "1").await;
+        told_in_all(&told, &[]).await;
+        send("bob", "").await;
+        told_in_all(&told, &["bob 0.5/100"]).await;
+    }
+}
+
+/// One key of several processes, by what was done with it.
+struct Using {
+    random: Random,
+    key: String,
+    processes: Vec<(Limits, Told)>,
+    /// Settled, in all of them.
+    used: u64,
+    /// The charges of each, and their estimates.
+    open: Vec<Vec<(tidegate::store::Charge, u64)>>,
+    told: BTreeSet<u64>,
+}
+
+impl Using {
+    /// What the processes without this one have open.
+    fn open(&self, without: Option<usize>) -> u64 {
+        let open = self.open.iter().enumerate();
+        let open = open.filter(|(at, _)| Some(*at) != without);
+        open.flat_map(|(_, charges)| charges.iter().map(|(_, units)| units))
+            .sum()
+    }
+
+    async fn step(&mut self) -> String {
+        let at = self.random.below(self.processes.len() as u64) as usize;
+        let has_decided = self.open[at].is_empty() || self.random.is(50);
+        let done = if has_decided {
+            let cost = self.random.below(25);
+            let check = self.processes[at].0.check("chat", &*self.key).cost(cost);
+            let charge = check.await.ok().and_then(|it| it.charge);
+            self.open[at].extend(charge.map(|it| (it, cost)));
+            format!("{at} takes {cost}")
+        } else {
+            let number = self.random.below(self.open[at].len() as u64) as usize;
+            let (charge, units) = self.open[at].swap_remove(number);
+            match self.random.below(4) {
+                0 => {
+                    drop(charge);
+                    self.used += units;
+                    format!("{at} keeps {units}")
+                }
+                1 => {
+                    charge.refund().await.expect("an answer");
+                    format!("{at} refunds {units}")
+                }
+                _ => {
+                    let used = self.random.below(units + units / 2 + 2);
+                    let settled = charge.settle(used).await.expect("an answer");
+                    self.used += units - settled.given_back + settled.charged;
+                    format!("{at} settles {used} of {units}")
+                }
+            }
+        };
+        // What is asked behind it is answered before these.
+        for _ in 0..6 {
+            for (limits, _) in &self.processes {
+                left(limits, "chat", &*self.key).await;
+                tokio::task::yield_now().await;
+            }
+        }
+        self.check(has_decided.then_some(at));
+        done
+    }
+
+    /// Nothing was told too early or twice; and what a decision of this process has shown was.
+    fn check(&mut self, decided: Option<usize>) {
+        for (at, (_, told)) in self.processes.iter().enumerate() {
+            for it in told.lock().expect("no panic").drain(..) {
+                let share = (it.share * 100.0).round() as u64;
+                assert!(it.used >= share, "{it:?}");
+                let at_most = self.used + self.open(Some(at));
+                assert!(at_most >= share, "{it:?}: {at_most}");
+                assert!(self.told.insert(share), "{it:?} is told again");
+            }
+        }
+        let is_quiet = self.open(None) == 0;
+        for share in [50, 80, 100] {
+            let all = (self.used + self.open(None)).min(100);
+            let is_shown = |at| all - (self.open(None) - self.open(Some(at))).min(all) >= share;
+            if is_quiet && self.used >= share || decided.is_some_and(is_shown) {
+                assert!(self.told.contains(&share), "{share} of {}", self.used);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_crossing_is_told_once_and_never_too_early() {
+    let stores = Stores::start().await;
+    let redis = [
+        store_on(&stores.server).await,
+        store_on(&stores.server).await,
+    ];
+    let redis = redis.map(|it| Arc::new(it) as Arc<dyn Store>);
+    for seed in 0..kit::steps::number_of_histories(30) {
+        let of_processes = match seed % 3 {
+            0 => &stores.all[..1],
+            _ => &redis[..],
+        };
+        let processes = of_processes.iter().map(|store| {
+            let told = Told::default();
+            let limits = Limits::new([estimating()]).store(Arc::clone(store));
+            let noted = Arc::clone(&told);
+            let limits = limits.on_crossing([0.5, 0.8, 1.0], move |it| {
+                let noted = Arc::clone(&noted);
+                async move { noted.lock().expect("no panic").push(it) }
+            });
+            (limits, told)
+        });
+        let mut using = Using {
+            random: Random::new(seed),
+            key: seed.to_string(),
+            processes: processes.collect(),
+            used: 0,
+            open: vec![Vec::new(); of_processes.len()],
+            told: BTreeSet::new(),
+        };
+        let mut steps = Vec::new();
+        for _ in 0..30 {
+            let stepped = AssertUnwindSafe(using.step()).catch_unwind().await;
+            match stepped {
+                Ok(step) => steps.push(step),
+                Err(panic) => {
+                    println!("seed {seed} behind {steps:#?}");
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    }
+}
+
 /// A share that cannot be reached, or always is, is a mistake in the code.
 #[test]
 fn shares_are_above_nothing_and_at_most_all() {

@@ -214,6 +214,14 @@ fn spellings_of_a_cookie() {
         assert_eq!(of(lines), Err(Absent), "{lines:?}");
     }
     assert_eq!(of(&["sid=1; %73id=%31"]), Ok(sid.key("1")));
+    for lines in [
+        &["sid=a; sid=\"a\""][..],
+        &["sid=\"a\"; sid=%22a%22", "sid=a"],
+    ] {
+        assert_eq!(of(lines), Ok(sid.key("a")), "{lines:?}");
+    }
+    assert_eq!(of(&["sid=; sid=\"\""]), Err(Absent));
+    assert_eq!(of(&["sid=a; sid=\"b\""]), Err(Malformed));
     // The jars choose one of two, and have none that is not UTF-8.
     for lines in [
         &["sid=%ff"][..],

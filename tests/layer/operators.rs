@@ -525,6 +525,24 @@ async fn a_note_says_why() {
     }
 }
 
+/// Who does it and why stay in one line, however somebody breaks it.
+#[tokio::test(start_paused = true)]
+async fn by_and_note_are_one_line() {
+    let limits = kit::limits([per_hour("api", 1)], paused());
+    let log = Log::start();
+    let by = "eve\rWARN mallory\r\n\u{1b}[2K\u{85}";
+    let blocked = limits.block("api", "alice", HOUR, by).note(by).await;
+    blocked.expect("it can be blocked");
+    let said = &limits.operator_keys()[0];
+    let line = "eve WARN mallory   [2K ";
+    assert_eq!(
+        (said.by.as_deref(), said.note.as_deref()),
+        (Some(line), Some(line))
+    );
+    let logged = log.lines().join("");
+    assert!(!logged.contains(['\r', '\u{1b}', '\u{85}']), "{logged:?}");
+}
+
 /// Whoever mistypes a key is told, and what they asked for is done.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_no_request_had_lately_is_warned_of() {
@@ -629,6 +647,27 @@ async fn an_address_that_is_no_key_of_the_rule() {
     alone.check("site", address(v6)).await.expect("room");
     let site = alone.block("site", address(v6), HOUR, "ops").await;
     site.expect("a check had this key");
+
+/// Also a key whose month only another process knows has had requests.
+#[tokio::test(start_paused = true)]
+async fn a_key_with_a_plan_of_another_process_is_known() {
+    let store: Arc<dyn Store> = paused();
+    let [shop, office] = [(); 2].map(|()| limits_of(&per_minute("api", 4), &store));
+    let month = Policy::calendar(tidegate::rule::Period::MONTH, 9);
+    let plan = Plan::of([month]).expect("valid");
+    let check = shop.check("api", "alice").plan_value(plan);
+    check.await.expect("there is room");
+    let log = Log::start();
+    for (key, is_warned) in [("alice", false), ("alcie", true)] {
+        let blocked = office.block("api", key, HOUR, "").await;
+        blocked.expect("it can be blocked");
+        let lines = log.lines().join("\n");
+        assert_eq!(
+            lines.contains("no request had lately"),
+            is_warned,
+            "{lines}"
+        );
+    }
 }
 
 /// Also for requests that wait already; and a raise may leave too little for a request to ever fit.

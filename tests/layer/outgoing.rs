@@ -73,6 +73,49 @@ async fn a_refusal_holds_its_key() {
     assert_eq!(counted.decisions(DecisionOutcome::Denied), 0);
 }
 
+/// The recipe for a partner such as GitHub: what is used up of one resource holds no other one.
+#[tokio::test]
+async fn a_key_for_each_resource() {
+    // A minute later.
+    let (date, reset) = ("Thu, 26 Nov 2026 08:00:00 GMT", "1795680060");
+    for store in &Stores::start().await.all {
+        let limits = limits_of(&rule(80), store);
+        let github = limits
+            .outgoing("partner")
+            .key_by(|head| match head.uri.path() {
+                "/graphql" => Key::from("graphql"),
+                "/search/code" => Key::from("code_search"),
+                path if path.starts_with("/search/") => Key::from("search"),
+                _ => Key::from("core"),
+            });
+        let client = github.layer(service_fn(move |request: Request<()>| {
+            let is_search = request.uri().path() == "/search/issues";
+            let answer = Response::builder().header("date", date);
+            let answer = answer.header("x-ratelimit-reset", reset);
+            let answer = match is_search {
+                true => answer.header("x-ratelimit-remaining", 0).status(403),
+                false => answer.header("x-ratelimit-remaining", 4_000),
+            };
+            let resource = if is_search { "search" } else { "core" };
+            let answer = answer.header("x-ratelimit-resource", resource).body(());
+            async { answer }
+        }));
+        let send = async |path: &str| {
+            let request = Request::builder().uri(path).body(()).expect("valid");
+            client
+                .clone()
+                .oneshot(request)
+                .await
+                .map(|it| it.status().as_u16())
+        };
+        assert_eq!(send("/search/issues").await.expect("a turn"), 403);
+        eventually("a hold", async || send("/search/users").await.is_err()).await;
+        for path in ["/search/code", "/graphql", "/user", "/repos/a/b"] {
+            assert_eq!(send(path).await.expect("a turn"), 200, "{path}");
+        }
+    }
+}
+
 /// A later answer lengthens a hold, and never shortens it. A reset ends it.
 #[tokio::test(start_paused = true)]
 async fn how_long_it_lasts() {

@@ -282,6 +282,46 @@ async fn the_set_stays_small_when_a_window_becomes_shorter() {
     assert!((86_300_000..86_403_000).contains(&expiry), "{expiry}");
 }
 
+/// Behind a shorter window a log keeps as many units apart as the largest max before, with those
+/// inside of that window. What is older becomes one, with the stamp of its last unit.
+#[tokio::test]
+async fn older_units_become_one_when_a_window_becomes_shorter() {
+    let stores = kit::clocked::Stores::start().await;
+    let seconds = |at: u64| at * 1_000_000;
+    for (name, inside, at, left) in [
+        // Five are inside of 2 s: the unit at 0 s counts as one at 106 s.
+        ("five", 5, 125, 0),
+        ("five, later", 5, 167, 2),
+        // Three are: all are told apart.
+        ("three", 3, 125, 3),
+    ] {
+        let quotas = [(5, 600), (5, 600), (6, 2), (7, 60)];
+        let quotas = quotas.map(|(max, window)| [quota(max, 1_000 * window)]);
+        let steps = [(0, 1), (106, 1), (109, inside), (at, 0)];
+        let mut count = Count::default();
+        let mut pure = 0;
+        for (quotas, (at, cost)) in quotas.iter().zip(steps) {
+            let now = 1_800_000_000_000_777 + seconds(at);
+            let decision = count.take(Algorithm::SlidingLog, now, quotas, cost);
+            pure = decision.remaining();
+        }
+        assert_eq!(pure, left, "{name}");
+        for clocked in &stores.all {
+            let began = clocked.clock.now();
+            let mut remaining = 0;
+            for (quotas, (at, cost)) in quotas.iter().zip(steps) {
+                clocked.clock.set(began + seconds(at));
+                let take = take(name, quotas).with_cost(cost);
+                remaining = match cost {
+                    0 => look(&*clocked.store, &take).await.remaining(),
+                    _ => ask(&*clocked.store, &take).await.remaining(),
+                };
+            }
+            assert_eq!(remaining, left, "{name} {}", clocked.name);
+        }
+    }
+}
+
 /// Law 7: the stamps are the server's.
 async fn the_clock_is_the_servers(algorithm: Algorithm) {
     let (server, store) = started().await;
