@@ -10,11 +10,13 @@
 //! | takes that share a script call: up to 64 keys and 512 takes | `take_call.rs` |
 //! | the bytes that the scripts read and write | `take_script.rs` |
 //! | refunds that share a script call | `refund_call.rs` |
+//! | whether the servers decide, before the first request | `ready.rs` |
 
 mod calls;
 mod holder;
 mod permits;
 mod question;
+mod ready;
 mod refund_call;
 mod scripts;
 mod take_call;
@@ -37,7 +39,7 @@ use super::fleet::Fleet;
 use super::{Ask, Change, CountAsk, Store, StoreFuture};
 use crate::algorithm::lockout::Reported;
 use crate::connection::{
-    CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber, Wanted,
+    CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber,
 };
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
@@ -481,8 +483,13 @@ impl Store for RedisStore {
     }
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {
-        let connection = self.connection.clone();
-        StoreFuture::boxed(async move { connection.connected(Wanted::All, bound).await })
+        self.ready_within(bound, None)
+    }
+
+    fn ready_within(&self, bound: Duration, timeout: Option<Duration>) -> StoreFuture<()> {
+        let timeout = self.timeout.into_iter().chain(timeout).min();
+        let timeout = timeout.unwrap_or(Self::DEFAULT_TIMEOUT);
+        StoreFuture::boxed(self.clone().until_it_decides(bound, timeout))
     }
 
     fn flush(&self, bound: Duration) -> StoreFuture<bool> {

@@ -339,6 +339,18 @@ impl Connection {
         }
     }
 
+    /// Names of keys that lie on all servers: of a cluster, one on each master; of one server, which
+    /// may be a node of a cluster, in the first, the middle and the last slot.
+    pub fn names_everywhere(&self, name: impl Fn(u32) -> String) -> Vec<String> {
+        /// Between braces, they choose the slots 0, 8,192 and 16,383.
+        const OF_ONE: [u32; 3] = [3_560, 8_209, 39_296];
+        match &self.inner.nodes {
+            Nodes::One(_) => OF_ONE.map(name).into(),
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => cluster.first_on_each(name),
+        }
+    }
+
     /// The error for a reply of another form than its question's.
     pub fn protocol_error(&self, reply: &Value) -> StoreError {
         self.inner.label.protocol_error(reply)
