@@ -24,11 +24,13 @@ mod take_script;
 
 use std::fmt;
 use std::future::pending;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::Value;
+use tokio::time::{Instant, sleep};
 
 use self::calls::flight;
 use self::permits::AskedPermits;
@@ -44,6 +46,7 @@ use crate::connection::{
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::sync::OwnedTask;
 use crate::trace;
 use crate::warning::{Warning, WarningKind};
 
@@ -107,6 +110,8 @@ pub struct RedisStore {
     subscriber: Arc<OnceLock<Subscriber>>,
     /// Whether the log says that all counts of a joint rule lie on one master.
     is_slot_told: Arc<OnceLock<()>>,
+    /// When it was asked first, and the task that tells if nothing was decided since.
+    first: Arc<OnceLock<(Instant, OwnedTask)>>,
     #[cfg(feature = "test-util")]
     clock: Option<crate::clock::ManualClock>,
 }
@@ -167,6 +172,7 @@ impl RedisStore {
             timeout: None,
             subscriber: Arc::default(),
             is_slot_told: Arc::default(),
+            first: Arc::default(),
             prefix: Arc::new(KeyPrefix {
                 service: Box::default(),
                 default: Self::DEFAULT_PREFIX.into(),
@@ -274,6 +280,18 @@ impl RedisStore {
                 );
             });
         }
+    }
+
+    /// Logs once that nothing was decided since the first question.
+    fn watch(&self) -> (Instant, OwnedTask) {
+        let is_proven = Arc::clone(self.connection.is_proven());
+        let task = self.connection.runtime().spawn(async move {
+            sleep(DECIDES_WITHIN).await;
+            if !is_proven.load(Ordering::Relaxed) {
+                Warning::new(WarningKind::NoDecision).log();
+            }
+        });
+        (Instant::now(), OwnedTask(task.abort_handle()))
     }
 
     fn ask<T: Send + 'static>(
@@ -423,6 +441,9 @@ impl RedisStore {
     }
 }
 
+/// By then a Redis has decided something, or it is a warning.
+const DECIDES_WITHIN: Duration = Duration::from_secs(10);
+
 /// One answer of those to questions that travel together.
 fn merged(
     asked: Vec<StoreFuture<u64>>,
@@ -439,6 +460,7 @@ impl Store for RedisStore {
         if ask.counts().is_empty() {
             return StoreFuture::ready(Ok(ask.decision_of(Vec::new())));
         }
+        self.first.get_or_init(|| self.watch());
         self.tell_slot(ask);
         let holds = |count: &CountAsk| count.spec().is_permits() && count.cost() > 0;
         let holder = ask.counts().iter().any(holds).then(holder::next);
@@ -520,8 +542,13 @@ impl Store for RedisStore {
         let prefix = is_default.then(|| Warning::named(WarningKind::DefaultPrefix, "prefix"));
         let evicts = self.connection.evicts();
         let evicts = evicts.then(|| Warning::named(WarningKind::RedisEvicts, "maxmemory-policy"));
+        let first = self.first.get();
+        let is_late = first.is_some_and(|(at, _)| at.elapsed() >= DECIDES_WITHIN)
+            && !self.connection.is_proven().load(Ordering::Relaxed);
+        let undecided = is_late.then(|| Warning::new(WarningKind::NoDecision));
+        let warnings = prefix.into_iter().chain(evicts).chain(undecided);
         Condition {
-            warnings: prefix.into_iter().chain(evicts).collect(),
+            warnings: warnings.collect(),
             is_breaker_open: None,
         }
     }

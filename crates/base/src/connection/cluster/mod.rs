@@ -273,6 +273,7 @@ impl Router {
         let label = Label {
             text: format!("{}, node {address},", self.label.text).into(),
             lag: Arc::clone(&self.label.lag),
+            is_proven: Arc::clone(&self.label.is_proven),
         };
         let endpoint = Endpoint {
             queue: Arc::new(Queue::new(&Arc::new(label))),
