@@ -57,6 +57,12 @@ impl Names {
 }
 
 impl Name {
+    /// A name as it is, which no rule makes.
+    #[cfg(feature = "redis")]
+    pub(crate) fn whole(text: &str) -> Self {
+        Names::new(Some(""), text, "").of(&Key::default(), 0)
+    }
+
     fn separator(&self) -> &'static str {
         if self.key.is_empty() { "" } else { ":" }
     }

@@ -107,6 +107,8 @@ pub enum WarningKind {
     ChargedTwice,
     /// The keys in Redis begin with the default prefix, as those of other services may.
     DefaultPrefix,
+    /// Redis has decided nothing in the ten seconds since it was asked first, and nothing until now.
+    NoDecision,
     /// Redis evicts keys when its memory is full. Each connection looks when it begins, and logs
     /// it.
     RedisEvicts,
@@ -267,6 +269,10 @@ impl fmt::Display for Warning {
                 "the keys in Redis have the default prefix, so other services with rules of the same \
                  name count together with this one: use Resilient::redis(url, \"name-of-the-service\") \
                  or RedisStore::prefix".to_owned()
+            }
+            WarningKind::NoDecision => {
+                "Redis has decided nothing in the ten seconds since it was asked first: await \
+                 limits.ready(..) before the server listens, whose error says why".to_owned()
             }
             WarningKind::RedisEvicts => EVICTS.to_owned(),
             WarningKind::MemoryNearlyFull => {

@@ -61,10 +61,16 @@ impl Limits {
         all
     }
 
-    /// Waits until the store can answer, for at most `bound`: a server awaits it before it listens,
-    /// so that its first requests do not meet a connection that is still being made. A memory store
-    /// is ready immediately, and a Redis when each server is connected that questions go to: of a
-    /// cluster, the masters of all slots. A server that is not there yet is waited for.
+    /// Waits until the store decides, for at most `bound`: a server awaits it before it listens, so
+    /// that its first requests do not meet a connection that is still being made, or a Redis that
+    /// decides nothing. A memory store is ready immediately, and a Redis when each server that
+    /// questions go to has decided within the store's time-out, under names of its own behind the
+    /// prefix (`shop:~ready..`), which are gone after two seconds: of a cluster, the masters of all
+    /// slots. That is a round trip more than to connect.
+    ///
+    /// A server that is not there yet, a replica, one that is out of memory and one whose answers
+    /// take too long are asked again until the bound; once they are asked, that may last for up to
+    /// three time-outs more.
     ///
     /// Whether a server starts without its Redis is for it to decide. After an error the store goes
     /// on connecting in the background.
@@ -87,7 +93,9 @@ impl Limits {
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) that says what is missing, once the bound is over. What
-    /// will not pass by itself, such as a wrong password, is an error immediately.
+    /// will not pass by itself is an error immediately: a wrong password, an ACL without a command
+    /// or the keys, a node of a cluster at a `redis://`, a server or proxy without RESP3 or without
+    /// the Lua library `struct`.
     ///
     /// # Panics
     ///

@@ -475,7 +475,12 @@ impl<S: Store> Store for Resilient<S> {
     }
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {
-        self.inner.ready(bound)
+        self.ready_within(bound, None)
+    }
+
+    fn ready_within(&self, bound: Duration, timeout: Option<Duration>) -> StoreFuture<()> {
+        let timeout = self.options.timeout.into_iter().chain(timeout).min();
+        self.inner.ready_within(bound, timeout)
     }
 
     fn flush(&self, bound: Duration) -> StoreFuture<bool> {

@@ -194,9 +194,9 @@ pub trait Store: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Waits until the store can answer, for at most `bound`. A server awaits it before it listens,
-    /// so that its first requests find a connection: see [`Limits::ready`](crate::Limits::ready). A
-    /// store around another one passes the question on. Default: it is ready.
+    /// Waits until the store decides, for at most `bound`. A server awaits it before it listens:
+    /// see [`Limits::ready`](crate::Limits::ready). A store around another one passes the question
+    /// on. Default: it is ready.
     ///
     /// # Errors
     ///
@@ -204,6 +204,17 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// will not pass by itself, such as a wrong password, is an error immediately.
     fn ready(&self, _bound: Duration) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
+    }
+
+    /// The same within a time-out: that of a store around this one, if it has one, or this store's
+    /// own, whichever is shorter. A store around another one passes it on, too. Default:
+    /// [`ready`](Self::ready).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ready`](Self::ready).
+    fn ready_within(&self, bound: Duration, _timeout: Option<Duration>) -> StoreFuture<()> {
+        self.ready(bound)
     }
 
     /// Waits until what takes may have been granted whose callers have left is given back, for at
@@ -254,6 +265,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {
         S::ready(self, bound)
+    }
+
+    fn ready_within(&self, bound: Duration, timeout: Option<Duration>) -> StoreFuture<()> {
+        S::ready_within(self, bound, timeout)
     }
 
     fn flush(&self, bound: Duration) -> StoreFuture<bool> {

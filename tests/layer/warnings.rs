@@ -304,6 +304,46 @@ async fn redis_does_not_say_whether_it_evicts() {
     }
 }
 
+/// A service that does not await `ready` learns it from its warnings.
+#[tokio::test]
+async fn redis_decides_nothing() {
+    const TEN: Duration = Duration::from_secs(10);
+    let server = Server::start();
+    let late = kit::proxy::Proxy::start(&server.url).await;
+    // It decides in time, and says so too late.
+    late.delay(Duration::ZERO, Duration::from_millis(150));
+    for (url, expected) in [
+        ("redis://127.0.0.1:1", &[Kind::NoDecision][..]),
+        (&late.url, &[Kind::NoDecision]),
+        (&server.url, &[]),
+    ] {
+        let log = Log::start();
+        let store = Resilient::redis(url, "shop").expect("an address");
+        let time = if expected.is_empty() {
+            PATIENT
+        } else {
+            TEN / 100
+        };
+        let store = store.processes(1).timeout(time);
+        let limits = limits([roomy("login")]).key(Everyone).store(store);
+        let app = app_of(&limits, &["login"]);
+        for _ in 0..3 {
+            ask(&app, "/login", &[]).await;
+        }
+        assert_eq!(limits.warnings(), []);
+        tokio::time::pause();
+        tokio::time::sleep(TEN).await;
+        assert_eq!(kinds(&limits), expected, "{url}");
+        ask(&app, "/login", &[]).await;
+        tokio::time::sleep(TEN).await;
+        assert_eq!(kinds(&limits), expected, "{url}");
+        let told = log.lines();
+        let told = told.iter().filter(|line| line.contains("decided nothing"));
+        assert_eq!(told.count(), expected.len(), "{url}");
+        tokio::time::resume();
+    }
+}
+
 #[tokio::test]
 async fn a_memory_store_is_nearly_full() {
     let key = |head: &Parts| Ok(Key::from(head.uri.query().unwrap_or_default()));

@@ -5,6 +5,7 @@ use kit::cluster::Plan;
 use kit::load::take;
 use kit::process::Process;
 use kit::sentinels::Sentinels;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::*;
 
@@ -201,4 +202,206 @@ fn a_runtime_that_has_ended() {
     let ready = runtime().block_on(limits.ready(SHORT));
     assert!(message(ready).contains("redis at"));
     assert!(began.elapsed() < PATIENT);
+}
+
+/// The error of a server that will not decide, which is told at once.
+async fn told_at_once(url: &str) -> StoreError {
+    let begun = Instant::now();
+    let error = limits(url).ready(PATIENT).await.expect_err(url);
+    assert!(
+        begun.elapsed() < 5 * SECOND,
+        "{:?}: {error}",
+        begun.elapsed()
+    );
+    error
+}
+
+/// The error of a server that may decide later, which is told at the bound.
+async fn told_at_the_bound(store: &impl Store) -> StoreError {
+    let begun = Instant::now();
+    let error = store.ready(SHORT).await.expect_err("it cannot decide");
+    let took = begun.elapsed();
+    assert!((SHORT / 2..PATIENT).contains(&took), "{took:?}: {error}");
+    error
+}
+
+/// Each node would decide a third of the requests.
+#[tokio::test]
+async fn a_node_of_a_cluster_is_no_single_server() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = resilient(&cluster.url());
+    store.ready(PATIENT).await.expect("each master decides");
+    for node in &cluster.nodes {
+        let names: Vec<String> = node.run("KEYS *");
+        let [name] = &names[..] else {
+            panic!("one name for each master: {names:?}")
+        };
+        assert!(name.starts_with("shop:~ready"), "{name}");
+        let life: i64 = node.run(&format!("PTTL {name}"));
+        assert!((1..=2_000).contains(&life), "{life}");
+    }
+    for node in &cluster.nodes {
+        let error = told_at_once(&node.url()).await;
+        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+        assert!(error.to_string().contains("redis-cluster://"), "{error}");
+    }
+    let names = |prefix: &str| {
+        let store = RedisStore::connect_lazy(cluster.url()).expect("an address");
+        let (store, prefix) = (store.timeout(PATIENT).prefix(prefix), prefix.to_owned());
+        let nodes = &cluster.nodes;
+        async move {
+            store.ready(PATIENT).await.expect("it decides");
+            let find = format!("KEYS {}~ready*", prefix.replace('{', "\\{"));
+            let names = nodes.iter().flat_map(|it| it.run::<Vec<String>>(&find));
+            names.count()
+        }
+    };
+    assert_eq!(names("{eu}:").await, 1, "the slot is that of its tag");
+    assert_eq!(names("eu:").await, 3);
+
+    // Alone it serves all slots, and still no call with several keys.
+    let alone = Cluster::start(&Plan {
+        masters: 1,
+        ..Plan::default()
+    });
+    let error = told_at_once(&alone.nodes[0].url()).await;
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("redis-cluster://"), "{error}");
+    let store = resilient(&alone.url());
+    store.ready(PATIENT).await.expect("it decides");
+
+    // A server that may be a node is asked about the first, the middle and the last slot.
+    let server = Process::start(&["--save", ""]);
+    resilient(&server.url())
+        .ready(PATIENT)
+        .await
+        .expect("it decides");
+    let names: Vec<String> = server.run("KEYS *");
+    let slots: BTreeSet<_> = names.iter().map(|name| cluster.slot(name)).collect();
+    assert_eq!(slots, BTreeSet::from([0, 8_192, 16_383]), "{names:?}");
+}
+
+/// A server that decides gets one flight more, however many names are asked about.
+#[tokio::test]
+async fn a_decision_is_one_round_trip() {
+    let server = kit::Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = resilient(&proxy.url);
+    store.ready(PATIENT).await.expect("it decides");
+    let way = millis(500);
+    proxy.delay(way, way);
+    let begun = Instant::now();
+    store.ready(PATIENT).await.expect("it decides");
+    let took = begun.elapsed();
+    assert!((2 * way..4 * way).contains(&took), "{took:?}");
+}
+
+/// With the default time-out of 50 ms, a server at this distance decides nothing for good.
+#[tokio::test]
+async fn a_server_that_is_too_far_away() {
+    let server = kit::Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    proxy.delay(millis(40), millis(40));
+    let store = || Resilient::redis(&*proxy.url, "shop").expect("an address");
+    let error = store().processes(2).ready(SECOND).await;
+    let error = error.expect_err("each decision is late");
+    assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+    let text = error.to_string();
+    let took = text.split_once("an answer took ").expect(&text).1;
+    let took = took
+        .split_once(" ms, the time-out is 50 ms: ")
+        .expect(&text);
+    assert!(took.1.contains(".timeout(..)"), "{text}");
+    let took: u64 = took.0.parse().expect(&text);
+    assert!((80..SECOND.as_millis() as u64).contains(&took), "{text}");
+
+    let bare = RedisStore::connect_lazy(&*proxy.url).expect("an address");
+    let error = bare.clone().ready(SECOND).await.expect_err("the same");
+    assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+    bare.timeout(PATIENT).ready(PATIENT).await.expect("its own");
+    let longer: Arc<dyn Store> = Arc::new(store().timeout(PATIENT));
+    wrapped(longer)
+        .ready(PATIENT)
+        .await
+        .expect("that around it");
+}
+
+#[tokio::test]
+async fn a_replica_until_it_is_promoted() {
+    let master = Process::start(&["--save", ""]);
+    let replica = Process::start(&["--save", ""]);
+    replica.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", master.port));
+    replica.becomes("slave").await;
+    let store = resilient(&replica.url()).timeout(SHORT);
+    let error = told_at_the_bound(&store).await;
+    assert_eq!(error.kind(), StoreErrorKind::ReadOnly, "{error}");
+    assert!(error.to_string().contains("read only replica"), "{error}");
+    let (ready, ()) = tokio::join!(store.ready(PATIENT), async {
+        sleep(SHORT).await;
+        replica.run::<()>("REPLICAOF NO ONE");
+    });
+    ready.expect("it is a master by now");
+}
+
+#[tokio::test]
+async fn a_server_without_memory_until_it_has_some() {
+    let server = Process::start(&["--save", "", "--maxmemory", "1mb"]);
+    let store = resilient(&server.url()).timeout(SHORT);
+    let error = told_at_the_bound(&store).await;
+    assert_eq!(error.kind(), StoreErrorKind::OutOfMemory, "{error}");
+    let (ready, ()) = tokio::join!(store.ready(PATIENT), async {
+        sleep(SHORT).await;
+        server.run::<()>("CONFIG SET maxmemory 0");
+    });
+    ready.expect("there is room by now");
+}
+
+/// What servers and proxies without RESP3 answer.
+#[tokio::test]
+async fn peers_without_resp3() {
+    for said in [
+        "NOPROTO unsupported protocol version",
+        "NOPROTO Resp3 not supported by JedisMock",
+        "ERR unknown command `HELLO`, with args beginning with: `3`, ",
+        "ERR unknown command 'HELLO', with args beginning with: '3' ",
+    ] {
+        let url = peer(format!("-{said}\r\n")).await;
+        for url in [url.clone(), url.replace("redis://", "redis-cluster://")] {
+            let error = told_at_once(&url).await;
+            assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+            assert!(error.to_string().contains("RESP3"), "{error}");
+        }
+    }
+    // A server that starts behind a proxy may do that, too.
+    let url = peer(String::new()).await;
+    for url in [url.clone(), url.replace("redis://", "redis-cluster://")] {
+        let error = told_at_the_bound(&resilient(&url)).await;
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("HELLO 3"), "{error}");
+    }
+}
+
+/// A server that answers each command so, or without an answer hangs up.
+async fn peer(answer: String) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut asked = [0; 4_096];
+                while let Ok(1..) = client.read(&mut asked).await
+                    && !answer.is_empty()
+                {
+                    let commands = asked.iter().filter(|byte| **byte == b'*').count();
+                    let answers = answer.repeat(commands);
+                    client.write_all(answers.as_bytes()).await?;
+                    asked.fill(0);
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    format!("redis://{address}")
 }

@@ -10,11 +10,13 @@
 //! | takes that share a script call: up to 64 keys and 512 takes | `take_call.rs` |
 //! | the bytes that the scripts read and write | `take_script.rs` |
 //! | refunds that share a script call | `refund_call.rs` |
+//! | whether the servers decide, before the first request | `ready.rs` |
 
 mod calls;
 mod holder;
 mod permits;
 mod question;
+mod ready;
 mod refund_call;
 mod scripts;
 mod take_call;
@@ -22,11 +24,13 @@ mod take_script;
 
 use std::fmt;
 use std::future::pending;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::Value;
+use tokio::time::{Instant, sleep};
 
 use self::calls::flight;
 use self::permits::AskedPermits;
@@ -37,11 +41,12 @@ use super::fleet::Fleet;
 use super::{Ask, Change, CountAsk, Store, StoreFuture};
 use crate::algorithm::lockout::Reported;
 use crate::connection::{
-    CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber, Wanted,
+    CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber,
 };
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::sync::OwnedTask;
 use crate::trace;
 use crate::warning::{Warning, WarningKind};
 
@@ -105,6 +110,8 @@ pub struct RedisStore {
     subscriber: Arc<OnceLock<Subscriber>>,
     /// Whether the log says that all counts of a joint rule lie on one master.
     is_slot_told: Arc<OnceLock<()>>,
+    /// When it was asked first, and the task that tells if nothing was decided since.
+    first: Arc<OnceLock<(Instant, OwnedTask)>>,
     #[cfg(feature = "test-util")]
     clock: Option<crate::clock::ManualClock>,
 }
@@ -165,6 +172,7 @@ impl RedisStore {
             timeout: None,
             subscriber: Arc::default(),
             is_slot_told: Arc::default(),
+            first: Arc::default(),
             prefix: Arc::new(KeyPrefix {
                 service: Box::default(),
                 default: Self::DEFAULT_PREFIX.into(),
@@ -272,6 +280,18 @@ impl RedisStore {
                 );
             });
         }
+    }
+
+    /// Logs once that nothing was decided since the first question.
+    fn watch(&self) -> (Instant, OwnedTask) {
+        let is_proven = Arc::clone(self.connection.is_proven());
+        let task = self.connection.runtime().spawn(async move {
+            sleep(DECIDES_WITHIN).await;
+            if !is_proven.load(Ordering::Relaxed) {
+                Warning::new(WarningKind::NoDecision).log();
+            }
+        });
+        (Instant::now(), OwnedTask(task.abort_handle()))
     }
 
     fn ask<T: Send + 'static>(
@@ -421,6 +441,9 @@ impl RedisStore {
     }
 }
 
+/// By then a Redis has decided something, or it is a warning.
+const DECIDES_WITHIN: Duration = Duration::from_secs(10);
+
 /// One answer of those to questions that travel together.
 fn merged(
     asked: Vec<StoreFuture<u64>>,
@@ -437,6 +460,7 @@ impl Store for RedisStore {
         if ask.counts().is_empty() {
             return StoreFuture::ready(Ok(ask.decision_of(Vec::new())));
         }
+        self.first.get_or_init(|| self.watch());
         self.tell_slot(ask);
         let holds = |count: &CountAsk| count.spec().is_permits() && count.cost() > 0;
         let holder = ask.counts().iter().any(holds).then(holder::next);
@@ -481,8 +505,13 @@ impl Store for RedisStore {
     }
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {
-        let connection = self.connection.clone();
-        StoreFuture::boxed(async move { connection.connected(Wanted::All, bound).await })
+        self.ready_within(bound, None)
+    }
+
+    fn ready_within(&self, bound: Duration, timeout: Option<Duration>) -> StoreFuture<()> {
+        let timeout = self.timeout.into_iter().chain(timeout).min();
+        let timeout = timeout.unwrap_or(Self::DEFAULT_TIMEOUT);
+        StoreFuture::boxed(self.clone().until_it_decides(bound, timeout))
     }
 
     fn flush(&self, bound: Duration) -> StoreFuture<bool> {
@@ -513,8 +542,13 @@ impl Store for RedisStore {
         let prefix = is_default.then(|| Warning::named(WarningKind::DefaultPrefix, "prefix"));
         let evicts = self.connection.evicts();
         let evicts = evicts.then(|| Warning::named(WarningKind::RedisEvicts, "maxmemory-policy"));
+        let first = self.first.get();
+        let is_late = first.is_some_and(|(at, _)| at.elapsed() >= DECIDES_WITHIN)
+            && !self.connection.is_proven().load(Ordering::Relaxed);
+        let undecided = is_late.then(|| Warning::new(WarningKind::NoDecision));
+        let warnings = prefix.into_iter().chain(evicts).chain(undecided);
         Condition {
-            warnings: prefix.into_iter().chain(evicts).collect(),
+            warnings: warnings.collect(),
             is_breaker_open: None,
         }
     }

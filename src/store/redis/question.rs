@@ -106,7 +106,7 @@ pub(super) struct CountKey {
 }
 
 /// What the names of a store's keys begin with.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(in crate::store) struct KeyPrefix {
     /// The service's own, in front of every name; may be empty.
     pub(in crate::store) service: Box<str>,

@@ -354,6 +354,7 @@ impl TakeCall {
         for (question, reply) in questions.zip(replies) {
             match reply {
                 TakeReply::Decided(decisions) => {
+                    carrier.prove_by(&question);
                     let asked = CountQuestion::in_call(&question);
                     let mut decision = asked.decision(decisions);
                     let deadline = question.deadline;

@@ -369,6 +369,53 @@ async fn primitives_need_all_of_their_line() {
     check!("primitives", use_primitives);
 }
 
+/// Before it serves requests, a service learns what its line lacks.
+#[tokio::test]
+async fn what_a_line_lacks_is_told_at_the_start() {
+    let server = Server::start();
+    let mut admin = server.connection();
+    let whole = line("shop");
+    let url = url(&server, "shop");
+    let ready = async |line: &[String]| {
+        acl::<()>(&mut server.connection(), line);
+        let store = Resilient::redis(&*url, "shop").expect("an address");
+        let begun = Instant::now();
+        let ready = store.timeout(PATIENT).ready(MINUTE).await;
+        assert!(begun.elapsed() < PATIENT, "it was not told at once");
+        ready
+    };
+    ready(&whole).await.expect("the line is enough");
+    assert_eq!(refused(&mut admin), BTreeSet::new());
+    let of_log = words("zadd zcard zcount zrange zrangebyscore zrem zremrangebyrank");
+    let others = words("zremrangebyscore pexpire evalsha eval time");
+    for command in [of_log, others].concat() {
+        let lacking = without(&whole, &format!("+{command}"));
+        let error = ready(&lacking).await.expect_err(command);
+        assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+        let text = error.to_string();
+        let told = [format!("'{command}'"), "docs/security.md".to_owned()];
+        let is_told = told.iter().all(|part| text.contains(part));
+        assert!(is_told && !text.contains("shop has"), "{text}");
+    }
+    // A line that names single paths.
+    let keys = |added: &[&str]| -> Vec<String> {
+        let words = whole.iter().filter(|word| !word.starts_with('~'));
+        let added = added.iter().map(|word| (*word).to_owned());
+        words.cloned().chain(added).collect()
+    };
+    let narrow = ["~shop:CurrentLimiter:login*"];
+    let error = ready(&keys(&narrow)).await.expect_err("another key");
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("~shop:~ready*") && text.contains("docs/security.md"),
+        "{text}"
+    );
+    assert!(PAGE.contains("`~shop:~ready*`"));
+    let wider = [narrow[0], "~shop:~ready*"];
+    ready(&keys(&wider)).await.expect("it may decide there");
+}
+
 /// What the scripts call, in their text.
 #[test]
 fn the_lines_name_what_the_scripts_call() {

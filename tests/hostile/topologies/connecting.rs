@@ -19,6 +19,29 @@ async fn connecting_is_bounded() {
     assert!(started.elapsed() < RedisStore::CONNECT_TIMEOUT + Duration::from_secs(2));
 }
 
+/// The default time-out is short for a process that is starved, so it asks again.
+#[test]
+fn ready_beside_two_busy_loops() {
+    let (server, is_over) = (Server::start(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+        }
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let ready = scope.spawn(move || {
+            for _ in 0..20 {
+                runtime.block_on(async {
+                    let store = Resilient::redis(&*server.url, "shop").expect("an address");
+                    store.ready(5 * SECOND).await.expect("it decides");
+                });
+            }
+        });
+        let ended = ready.join();
+        is_over.store(true, Ordering::Relaxed);
+        ended.expect("none fails");
+    });
+}
+
 /// A `rediss://` address must not be taken for a plain one.
 #[tokio::test]
 async fn tls_is_not_plain() {

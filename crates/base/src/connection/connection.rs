@@ -1,5 +1,6 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use super::reconnector::Target;
 use super::scripts::{Preload, Script, ScriptList};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
-use crate::deadline::{Deadline, Lag};
+use crate::deadline::Deadline;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::sync::lock;
 use crate::unawaited::{UnawaitedCall, UnawaitedCalls};
@@ -149,8 +150,12 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Self, StoreError> {
         let address = address.into_redis_address()?.checked()?;
-        let (text, lag) = (address.to_string().into(), Arc::<Lag>::default());
-        let label = Arc::new(Label { text, lag });
+        let (text, lag, is_proven) = (address.to_string().into(), Arc::default(), Arc::default());
+        let label = Arc::new(Label {
+            text,
+            lag,
+            is_proven,
+        });
         let runtime = Handle::try_current().map_err(|_| {
             let message = "no tokio runtime here, expected one: connect inside of an async fn";
             StoreError::new(StoreErrorKind::Configuration, message)
@@ -337,6 +342,23 @@ impl Connection {
             #[cfg(feature = "cluster")]
             Nodes::Cluster(_) => Some(slot(key().as_ref())),
         }
+    }
+
+    /// Names of keys that lie on all servers: of a cluster, one on each master; of one server, which
+    /// may be a node of a cluster, in the first, the middle and the last slot.
+    pub fn names_everywhere(&self, name: impl Fn(u32) -> String) -> Vec<String> {
+        /// Between braces, they choose the slots 0, 8,192 and 16,383.
+        const OF_ONE: [u32; 3] = [3_560, 8_209, 39_296];
+        match &self.inner.nodes {
+            Nodes::One(_) => OF_ONE.map(name).into(),
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => cluster.first_on_each(name),
+        }
+    }
+
+    /// Whether a question of a source was ever answered in time, by any server.
+    pub fn is_proven(&self) -> &Arc<AtomicBool> {
+        &self.inner.label.is_proven
     }
 
     /// The error for a reply of another form than its question's.

@@ -23,7 +23,8 @@ pub(super) fn store_error(label: &str, error: RedisError) -> StoreError {
         StoreErrorKind::OutOfMemory => "is out of memory",
         StoreErrorKind::Configuration if is_crossing_slots(&error) => {
             "would need keys in several slots of the cluster: what a name or prefix has between \
-             its braces decides on the slot, so they have to match, with something between them"
+             its braces decides on the slot, so they have to match, with something between them; \
+             or it is a node of a cluster at a redis:// address: use redis-cluster://"
         }
         StoreErrorKind::Configuration if is_redirection(&error) => {
             "is a node of a cluster: use redis-cluster:// (or RedisAddress::cluster)"
@@ -31,10 +32,19 @@ pub(super) fn store_error(label: &str, error: RedisError) -> StoreError {
         StoreErrorKind::Configuration if is_without_scripts(&error) => {
             "executes no Lua scripts: load its Lua module (of Valkey, the package valkey-lua)"
         }
+        StoreErrorKind::Configuration if is_without_struct(&error) => {
+            "lacks the Lua library `struct`, as fakes of Redis do: use a real server, in tests, too"
+        }
+        StoreErrorKind::Configuration if is_without_resp3(&error) => {
+            "speaks no RESP3, which every Redis since 6 does: connect to the server itself"
+        }
         StoreErrorKind::Configuration => "cannot be addressed like this",
         _ => "answered with an error",
     };
-    StoreError::new(kind, format!("{label} {what}: {error}")).with_source(error)
+    let said = error.to_string();
+    // Fakes add where in their program it happened.
+    let said = said.split("stack traceback:").next().unwrap_or_default();
+    StoreError::new(kind, format!("{label} {what}: {}", said.trim_end())).with_source(error)
 }
 
 /// The error without the user's name, which Redis puts into it: `User gate has no permissions to
@@ -60,6 +70,19 @@ fn is_without_scripts(error: &RedisError) -> bool {
     let detail = error.detail().unwrap_or_default();
     let is_unknown = detail.starts_with("unknown command") && detail.contains("EVAL");
     is_unknown || detail.starts_with("Could not find scripting engine")
+}
+
+/// Whether a script finds no library `struct`: each fake has words of its own.
+fn is_without_struct(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    detail.contains("global variable 'struct'") || detail.contains("global 'struct'")
+}
+
+/// Whether the server, or a proxy in front of it, does not know `HELLO 3`.
+fn is_without_resp3(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    let is_unknown = detail.starts_with("unknown command") && detail.contains("HELLO");
+    error.kind() == ErrorKind::RESP3NotSupported || has_code(error, "NOPROTO") || is_unknown
 }
 
 /// Whether the keys of a call are of several slots.
@@ -112,7 +135,9 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => {
             return StoreErrorKind::Unavailable;
         }
-        _ if is_without_scripts(error) => return StoreErrorKind::Configuration,
+        _ if is_without_scripts(error) || is_without_struct(error) || is_without_resp3(error) => {
+            return StoreErrorKind::Configuration;
+        }
         _ => {}
     }
     let message = error.to_string();
@@ -197,6 +222,39 @@ mod tests {
             let (kind, reply) = (columns.next(), columns.next().expect("three columns"));
             let seen = format!("{:?}", kind_of(&error_of(reply)));
             assert_eq!(Some(&*seen), kind, "{line}");
+        }
+    }
+
+    /// miniredis 2.40, fakeredis 2.41, jedis-mock 1.1, Envoy 1.40, and servers before Redis 6.
+    #[test]
+    fn replies_of_fakes_and_proxies() {
+        let traced = "(new function): :16: Script attempted to access nonexistent global variable \
+                      'struct' stack traceback:  [G]: in function 'error'";
+        let indexed = "[string \"<python>\"]:1: attempt to index global 'struct' (a nil value)\n\
+                       stack traceback:\n\t[string \"<python>\"]:1: in main chunk";
+        for (reply, lacks) in [
+            (format!("ERR Error compiling script {traced}"), "`struct`"),
+            (
+                format!("ERR Error running script: @user_script:?: {indexed}"),
+                "`struct`",
+            ),
+            (
+                "NOPROTO Resp3 not supported by JedisMock".to_owned(),
+                "RESP3",
+            ),
+            ("NOPROTO unsupported protocol version".to_owned(), "RESP3"),
+            (
+                "ERR unknown command 'HELLO', with args beginning with: '3'".to_owned(),
+                "RESP3",
+            ),
+        ] {
+            let error = store_error("redis", error_of(&reply));
+            assert_eq!(error.kind(), StoreErrorKind::Configuration, "{reply}");
+            let text = error.to_string();
+            assert!(
+                text.contains(lacks) && !text.contains("traceback"),
+                "{text}"
+            );
         }
     }
 

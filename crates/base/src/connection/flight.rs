@@ -1,3 +1,4 @@
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures_util::future::BoxFuture;
@@ -208,6 +209,14 @@ impl Carrier {
     /// What is known of the server's clock.
     pub fn clock(&self) -> &ServerClock {
         &self.link.inner.clock
+    }
+
+    /// Notes that the server answers in time, if the caller of this question waits still.
+    pub fn prove_by(&self, question: &Question) {
+        let is_proven = &self.label().is_proven;
+        if !is_proven.load(Ordering::Relaxed) && question.is_wanted() {
+            is_proven.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Fails these questions, because the reply belongs to another call, and closes the link: the

@@ -1,3 +1,4 @@
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,8 +7,8 @@ use redis::aio::{ConnectionLike, MultiplexedConnection, SendError};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, ProtocolVersion,
-    PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline,
+    ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
 };
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{Notify, broadcast};
@@ -114,10 +115,7 @@ impl Link {
         let messages = broadcast::Sender::new(MAX_UNREAD);
         let (info, logged_in_until) = server.with_credentials().await?;
         let config = unbounded().set_push_sender(push_handler(&closing, &messages));
-        let client = client(info)?;
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let mut connection = connect(info, &config).await?;
         let (clock, evicts) = handshake(&mut connection, role, preload).await?;
         let inner = LinkInner {
             clock,
@@ -267,8 +265,7 @@ fn push_handler(
 /// The error of a request that was outstanding when the connection was closed.
 fn closed_before_reply() -> RedisError {
     let message = "the connection was given up before the answer came";
-    let error = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, message);
-    RedisError::from(error)
+    io::Error::new(io::ErrorKind::ConnectionAborted, message).into()
 }
 
 // How every TCP connection of this crate is configured.
@@ -299,11 +296,31 @@ pub(super) fn client_as_is(info: ConnectionInfo) -> RedisResult<Client> {
     let tcp = tcp.set_user_timeout(MAX_UNACKNOWLEDGED);
     let info = info.set_tcp_settings(tcp);
     #[cfg(feature = "tls")]
-    if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+    if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
         // If the application has installed a provider before, this fails and that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     Client::open(info)
+}
+
+/// Connects and logs in. A peer that closes the connection in place of the first answer is told.
+pub(super) async fn connect(
+    info: ConnectionInfo,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    const HUNG_UP: &str = "the connection was closed at HELLO 3, as by a proxy that speaks no \
+        RESP3 (twemproxy), by one with no server behind it, or by a server that wants TLS";
+    // Within TLS it may be the handshake that has failed.
+    let is_plain = !matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+    let client = client(info)?;
+    let connected = client.get_multiplexed_async_connection_with_config(config);
+    connected.await.map_err(|error| {
+        let is_closed = error.is_connection_dropped() && !error.is_connection_refusal();
+        match is_plain && is_closed {
+            true => io::Error::new(io::ErrorKind::ConnectionReset, HUNG_UP).into(),
+            false => error,
+        }
+    })
 }
 
 /// A connection without time limits of its own: every caller limits the time of the whole

@@ -56,6 +56,8 @@ pub(super) struct Label {
     pub(super) text: Box<str>,
     /// In a cluster, one for all nodes.
     pub(super) lag: Arc<Lag>,
+    /// Whether a source has had an answer that its caller waited for. One for all nodes, too.
+    pub(super) is_proven: Arc<AtomicBool>,
 }
 
 impl Label {
@@ -363,8 +365,12 @@ mod tests {
 
     /// A question whose caller waits so long.
     fn question(timeout: Duration) -> (Question, ReplyFuture<()>) {
-        let (text, lag) = ("redis".into(), Arc::<Lag>::default());
-        let label = Arc::new(Label { text, lag });
+        let (text, lag, is_proven) = ("redis".into(), Arc::default(), Arc::default());
+        let label = Arc::new(Label {
+            text,
+            lag,
+            is_proven,
+        });
         Question::new::<(), ()>((), None, None, Deadline::after(timeout), &label)
     }
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::layout::{Layout, SlotMap};
 use crate::connection::address::Server;
 use crate::connection::cluster::{Router, RouterState};
-use crate::connection::link::{client, unbounded};
+use crate::connection::link::{connect, unbounded};
 use crate::connection::reconnector::{ATTEMPT_INTERVAL, within};
 use crate::jitter;
 
@@ -127,10 +127,7 @@ async fn connect_and_ask(server: Server) -> RedisResult<Layout> {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
         _ => String::new(),
     };
-    let client = client(info)?;
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(&unbounded())
-        .await?;
+    let mut connection = connect(info, &unbounded()).await?;
     let reply = connection.req_packed_command(&cluster_slots()).await?;
     Layout::read(&reply.extract_error()?, &host)
 }

@@ -117,6 +117,23 @@ impl Cluster {
         }
     }
 
+    /// The first of these names of keys on each master.
+    pub(super) fn first_on_each(&self, name: impl Fn(u32) -> String) -> Vec<String> {
+        /// Enough to meet a slot that is alone on its master.
+        const MAX_TRIED: u32 = 1 << 18;
+        let mut owners = Vec::<Arc<Node>>::new();
+        let is_new = |name: &String| {
+            let owner = self.owner(slot(name.as_bytes()));
+            let new = owner.filter(|it| !owners.iter().any(|known| Arc::ptr_eq(known, it)));
+            owners.extend(new.clone());
+            new.is_some()
+        };
+        let mut masters = 0;
+        self.each_master(|_| masters += 1);
+        let names = (0..MAX_TRIED).map(name).filter(is_new);
+        names.take(masters).collect()
+    }
+
     /// Changes whenever the layout may have changed.
     pub(super) fn layouts(&self) -> watch::Receiver<()> {
         self.router.layouts.subscribe()
@@ -256,6 +273,7 @@ impl Router {
         let label = Label {
             text: format!("{}, node {address},", self.label.text).into(),
             lag: Arc::clone(&self.label.lag),
+            is_proven: Arc::clone(&self.label.is_proven),
         };
         let endpoint = Endpoint {
             queue: Arc::new(Queue::new(&Arc::new(label))),
