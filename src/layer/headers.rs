@@ -1,5 +1,5 @@
 use std::cmp::Reverse;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum_core::response::Response;
 use bytes::Bytes;
