@@ -647,6 +647,7 @@ async fn an_address_that_is_no_key_of_the_rule() {
     alone.check("site", address(v6)).await.expect("room");
     let site = alone.block("site", address(v6), HOUR, "ops").await;
     site.expect("a check had this key");
+}
 
 /// Also a key whose month only another process knows has had requests.
 #[tokio::test(start_paused = true)]
