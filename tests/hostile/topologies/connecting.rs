@@ -25,7 +25,11 @@ fn ready_beside_two_busy_loops() {
     let (server, is_over) = (Server::start(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let ready = scope.spawn(move || {

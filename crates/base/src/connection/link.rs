@@ -279,7 +279,7 @@ const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 /// A client that speaks RESP3: with it, an idle connection that is closed is noticed immediately,
 /// and messages of channels arrive on the connection of the questions.
-pub(super) fn client(info: ConnectionInfo) -> RedisResult<Client> {
+fn client(info: ConnectionInfo) -> RedisResult<Client> {
     let settings = info.redis_settings().clone();
     client_as_is(info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
 }
