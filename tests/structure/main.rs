@@ -41,7 +41,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "algorithm counts decision error factor key name named quota sync warning",
         "",
     ),
-    ("waiting", "in_flight_counter jitter rule sync", ""),
+    ("waiting", "in_flight_counter jitter named rule sync", ""),
     // Redis: no rule, no algorithm and no take.
     (
         "connection",
