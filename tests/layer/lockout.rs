@@ -187,6 +187,19 @@ async fn code_says_it() {
     );
 }
 
+/// Code says it in a handler whose layer leaves out what nobody reads.
+#[tokio::test(start_paused = true)]
+async fn code_says_it_without_extensions() {
+    for without in [false, true] {
+        let limits = limits([locked(lockout().on(NONE))], paused());
+        let fails = async |charges: Charges| charges.of("login").failed();
+        let layer = limits.layer("login").without_extensions(without, without);
+        let app = Router::new().route("/", on_get(fails).layer(layer));
+        let answers = kit::http::statuses(&app, "/", "x-user: alice", 4).await;
+        assert_eq!(answers, [200, 200, 200, 429], "{without}");
+    }
+}
+
 /// A success is asked only where there are failures.
 #[tokio::test]
 async fn a_success_ends_failures() {
