@@ -49,6 +49,10 @@ pub enum WarningKind {
     /// A request cost more than a quota of its rule, of its plan or from code ever admits, so it
     /// was denied for good. A quota of 0 units is no mistake.
     CostAboveQuota,
+    /// A rule [locks out](crate::Rule::with_lockout) by a key that contains the credential itself,
+    /// such as a bearer token or the field `Authorization`: each guess is a key of its own, so that
+    /// none fails often enough.
+    LockoutOfGuesses,
     /// Neither a layer nor a check has used a rule: shown from 10 s after the first request on.
     UnusedRule,
     /// The key is [`PeerIp`](crate::PeerIp), and a request came through a proxy.
@@ -171,6 +175,11 @@ impl fmt::Display for Warning {
             WarningKind::CostAboveQuota => format!(
                 "a request for {path:?} costs more than its quota {name:?} ever admits, so it is denied \
                  for good: make the quota or its burst larger, or the cost smaller"
+            ),
+            WarningKind::LockoutOfGuesses => format!(
+                "{path:?} locks out by {name}, and each guess is another key, so none is ever locked \
+                 out: count by who is guessed, such as BasicUser (in a file \"basic-user\"), or by \
+                 the client's address alone"
             ),
             WarningKind::UnusedRule => format!(
                 "neither a layer nor a check has used the rule {path:?}: make a layer of this path, \

@@ -145,7 +145,7 @@ impl Gate {
         }
         let (options, subjects) = (&self.options, rule.subjects());
         let warning = |extractor: &dyn KeyExtractor| {
-            let find = || extractor.warning(fields?);
+            let find = || extractor.warning(fields.filter(|it| !it.is_empty())?);
             caught("key extractor", rule.path(), find).ok().flatten()
         };
         let only = subjects.is_empty().then(|| options.extractor(rule));
@@ -166,8 +166,16 @@ impl Gate {
         // The key of a check is in its call, and who writes a layer in one line means all clients.
         let may_miss = fields.is_some() && matches!(self.rule, RuleSource::Named { .. });
         let has_none = may_miss && !self.knows_keys(rule);
+        // What a rule of `Limits` says itself is told when it is loaded.
+        let is_told = matches!(self.rule, RuleSource::Named { .. }) && rule.warning().is_some();
+        let locked = match rule.locked_subject() {
+            Some(subject) => options.extractor_of(rule, subject),
+            None => options.extractor(rule),
+        };
+        let of_lockout = locked.filter(|_| !is_told);
+        let of_lockout = of_lockout.and_then(|key| rule.warning_of_key(key));
         let of_no_key = has_none.then(|| Warning::new(WarningKind::NoKey));
-        let found = [of_unused_key, of_exemptions, of_log, of_check];
+        let found = [of_unused_key, of_exemptions, of_log, of_check, of_lockout];
         for found in of_keys.chain(of_no_key).chain(found.into_iter().flatten()) {
             warnings.add(found.about(rule.path()));
         }

@@ -1,18 +1,23 @@
 //! After how many failures a key is locked out.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
+
+use http::HeaderMap;
 
 use super::outcomes::Outcomes;
 use super::policy::Policy;
 use super::rule::Rule;
 use super::rule_error::RuleError;
 use super::settings::RuleSettings;
+use super::subject::Subject;
 use crate::algorithm::Algorithm;
 use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::spec::Holding;
 use crate::key::{Everyone, KeyExtractor};
 use crate::quota::Quota;
+use crate::warning::Warning;
 
 /// In microseconds.
 const SECOND: u64 = 1_000_000;
@@ -167,6 +172,30 @@ impl Rule {
     /// Whether failures count.
     pub(crate) fn counts_failures(&self) -> bool {
         self.settings.lockout.is_some()
+    }
+
+    /// The subject whose keys failures hold; `None` without one, or if the rule has no subjects.
+    pub(crate) fn locked_subject(&self) -> Option<&Subject> {
+        let name = self.settings.lockout.as_ref()?.subject.as_deref()?;
+        let place = self.settings.place_of(Some(name))?;
+        self.settings.subjects.get(place)
+    }
+
+    /// A mistake of its own key under its lock-out.
+    pub(crate) fn warning(&self) -> Option<Warning> {
+        let own = match self.locked_subject() {
+            Some(subject) => subject.key().or(self.extractor()),
+            None => self.extractor(),
+        };
+        self.warning_of_key(own?.as_ref())
+    }
+
+    /// The same of a key that code gives it.
+    pub(crate) fn warning_of_key(&self, key: &dyn KeyExtractor) -> Option<Warning> {
+        self.settings.lockout.as_ref()?;
+        // An extractor of somebody else may panic.
+        let found = catch_unwind(AssertUnwindSafe(|| key.warning(&HeaderMap::new())));
+        Some(found.ok()??.about(self.path()))
     }
 
     /// Which outcomes are failures, and which are successes.

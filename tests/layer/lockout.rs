@@ -200,6 +200,39 @@ async fn code_says_it_without_extensions() {
     }
 }
 
+/// A service behind HTTP Basic: who asks without the field gets the challenge, which is no failure,
+/// and whose password is guessed is locked out under each address.
+#[tokio::test(start_paused = true)]
+async fn http_basic() {
+    let limits = of_toml(
+        r#"
+        [rules.git]
+        key = "basic-user"
+        max-count = 100
+        window = "1m"
+        lockout = { after = 5, hold = ["15m"], on = ["401"] }
+        "#,
+    );
+    let limits = limits.store(paused());
+    let limits = limits.exempt(|head| !head.headers.contains_key("authorization"));
+    let git = async |request: Request<Body>| match request.headers().get("authorization") {
+        Some(field) if field == "Basic YWRhOnJpZ2h0" => StatusCode::OK,
+        _ => StatusCode::UNAUTHORIZED,
+    };
+    let app = Router::new().route("/", on_get(git).layer(limits.layer("git")));
+    let send = async |fields: &str| kit::http::ask(&app, "/", fields).await.status;
+    for guess in ["YWRhOmE=", "YWRhOmI=", "YWRhOmM=", "YWRhOmQ=", "YWRhOmU="] {
+        assert_eq!(send("accept: */*").await, 401);
+        assert_eq!(send(&format!("authorization: Basic {guess}")).await, 401);
+    }
+    assert_eq!(send("authorization: Basic YWRhOnJpZ2h0").await, 429);
+    assert_eq!(send("authorization: Basic Ym9iOng=").await, 401);
+    assert_eq!(send("accept: */*").await, 401);
+    assert_eq!(send("authorization: Bearer x").await, 400);
+    advance(QUARTER).await;
+    assert_eq!(send("authorization: Basic YWRhOnJpZ2h0").await, 200);
+}
+
 /// A success is asked only where there are failures.
 #[tokio::test]
 async fn a_success_ends_failures() {
