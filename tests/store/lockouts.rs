@@ -409,48 +409,148 @@ async fn its_key() {
     assert!(ask(&store, &take).await.is_locked_out());
 }
 
-/// A flood of names that fail neither lets a further name guess for ever nor forgets one.
-#[tokio::test]
-async fn a_flood_of_failures_lifts_no_lock_out_in_memory() {
-    let clock = ManualClock::default();
-    let pass = |time: Duration| clock.set(clock.now() + time.as_micros() as u64);
-    pass(1_000 * SECOND);
-    let store = MemoryStore::with_max_keys(100).clock(clock.clone());
-    for rule in rules(Algorithm::Gcra) {
-        let rule = Arc::new(rule);
-        let fail = async |key: String, id: u64| -> Result<Decision, StoreError> {
-            let take = take_of(&rule, &key);
-            let decision = store.take(&take).await?;
-            let receipt = decision.receipt().expect("it was allowed");
-            let failed = store.change(&take, &Change::Failed { receipt, id }).await;
-            failed.expect("who is admitted has room for a failure");
-            Ok(decision)
-        };
-        let (mut id, mut refused) = (0, 0);
-        for name in 0..150 {
-            pass(Duration::from_millis(200));
-            id += 1;
-            match fail(name.to_string(), id).await {
-                Ok(_) => {}
-                Err(error) if error.kind() == StoreErrorKind::Full => refused += 1,
-                Err(error) => panic!("{error}"),
-            }
+/// A store of so few keys, and what a name under a rule has: one failure more.
+struct Small {
+    store: MemoryStore,
+    clock: ManualClock,
+    rule: Arc<Rule>,
+    last_id: u64,
+}
+
+impl Small {
+    fn of(rule: Rule, max_keys: usize) -> Self {
+        let clock = clock_at(1_000_000_000);
+        Self {
+            store: MemoryStore::with_max_keys(max_keys).clock(clock.clone()),
+            clock,
+            rule: Arc::new(rule),
+            last_id: 0,
         }
-        assert!(refused > 0, "{}", rule.path());
-        // A look is no guess.
-        let look = take_of(&rule, "further").looking();
-        store.take(&look).await.expect("it is answered");
-        pass(2 * MINUTE);
-        for _ in 0..3 {
-            id += 1;
-            pass(SECOND);
-            fail("further".to_owned(), id)
-                .await
-                .expect("there is room again");
-        }
-        let take = take_of(&rule, "further");
-        let held = store.take(&take).await.expect("it is answered");
-        assert!(held.is_locked_out(), "{held:?}");
-        pass(48 * 60 * MINUTE);
     }
+
+    fn pass(&self, time: Duration) {
+        self.clock.set(self.clock.now() + time.as_micros() as u64);
+    }
+
+    async fn is_locked_out(&self, name: &str) -> bool {
+        let take = take_of(&self.rule, name).with_cost(0);
+        self.store
+            .take(&take)
+            .await
+            .expect("it is known")
+            .is_locked_out()
+    }
+
+    /// Which hold a failure of this name has begun.
+    async fn fail(&mut self, name: &str) -> Result<u64, StoreError> {
+        self.last_id += 1;
+        // At no cost it takes no room but that of the failure.
+        let take = take_of(&self.rule, name).with_cost(0);
+        let decision = self.store.take(&take).await?;
+        let (receipt, id) = (decision.receipt().expect("it was allowed"), self.last_id);
+        self.store
+            .change(&take, &Change::Failed { receipt, id })
+            .await
+    }
+}
+
+/// However many names fail, a new one is no error, a key that is held stays held, and a further name
+/// is locked out as ever.
+#[tokio::test]
+async fn a_flood_of_failures_closes_no_login_and_lifts_no_lock_out() {
+    for rule in rules(Algorithm::Gcra) {
+        let mut small = Small::of(rule, 100);
+        for _ in 0..3 {
+            small.fail("held").await.expect("there is room");
+        }
+        // Ten times as many as there is room for, and faster than they leave the time.
+        for name in 0..1_000 {
+            small.pass(Duration::from_millis(15));
+            let failed = small.fail(&name.to_string()).await;
+            assert_eq!(failed.expect("there is room"), 0, "{name}");
+            if name == 500 {
+                for _ in 0..2 {
+                    small.fail("further").await.expect("there is room");
+                }
+                assert_eq!(small.fail("further").await.expect("there is room"), 1);
+            }
+            assert!(small.is_locked_out("held").await, "{name}");
+        }
+        assert!(small.is_locked_out("further").await);
+    }
+}
+
+/// What is forgotten first: steps of holds that are over, then the failures that end soonest.
+#[tokio::test]
+async fn what_a_flood_of_failures_forgets() {
+    let mut small = Small::of(rules(Algorithm::Gcra)[0].clone(), 16);
+    for name in ["s1", "s2"] {
+        for _ in 0..3 {
+            small.fail(name).await.expect("there is room");
+        }
+    }
+    small.pass(30 * SECOND);
+    for at in 0..14 {
+        small.pass(SECOND);
+        for _ in 0..2 {
+            small.fail(&format!("f{at}")).await.expect("there is room");
+        }
+    }
+    // An eighth goes.
+    small.fail("a").await.expect("there is room");
+    small.fail("b").await.expect("there is room");
+    assert_eq!(small.fail("f0").await.expect("it is known"), 1);
+    assert_eq!(small.fail("f13").await.expect("it is known"), 1);
+    small.pass(SECOND);
+    small.fail("c").await.expect("there is room");
+    small.fail("d").await.expect("there is room");
+    // What is held stays, and f1 and f2 went.
+    assert!(small.is_locked_out("f0").await);
+    assert_eq!(small.fail("f3").await.expect("it is known"), 1);
+    for name in ["f1", "f2"] {
+        small.pass(SECOND);
+        assert_eq!(small.fail(name).await.expect("there is room"), 0, "{name}");
+    }
+    small.pass(SECOND);
+    for _ in 0..2 {
+        small.fail("s1").await.expect("there is room");
+    }
+    assert_eq!(
+        small.fail("s1").await.expect("there is room"),
+        1,
+        "a first step"
+    );
+}
+
+/// A flood makes room ten times a second at most, and where all keys are held there is none.
+#[tokio::test]
+async fn a_flood_of_failures_looks_at_all_of_them_ten_times_a_second() {
+    let mut small = Small::of(rules(Algorithm::Gcra)[0].clone(), 80);
+    let mut refused = Vec::new();
+    for name in 0..100 {
+        if small.fail(&name.to_string()).await.is_err() {
+            refused.push(name);
+        }
+    }
+    assert_eq!(refused, Vec::from_iter(90..100));
+    // A look is no guess.
+    let look = take_of(&small.rule, "further").looking();
+    small.store.take(&look).await.expect("it is answered");
+    small.pass(Duration::from_millis(100));
+    small.fail("further").await.expect("there is room again");
+
+    let mut small = Small::of(rules(Algorithm::Gcra)[0].clone(), 8);
+    for name in 0..8 {
+        for _ in 0..3 {
+            small.fail(&name.to_string()).await.expect("there is room");
+        }
+    }
+    small.pass(SECOND);
+    let error = small.fail("further").await.expect_err("all are held");
+    assert_eq!(error.kind(), StoreErrorKind::Full);
+    let condition = small.store.condition();
+    let kinds = condition.warnings.iter().map(|it| it.kind);
+    assert!(kinds.eq([tidegate::warning::WarningKind::MemoryNearlyFull]));
+    small.pass(20 * SECOND);
+    small.fail("further").await.expect("there is room again");
 }
