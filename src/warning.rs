@@ -110,7 +110,8 @@ pub enum WarningKind {
     /// Redis evicts keys when its memory is full. Each connection looks when it begins, and logs
     /// it.
     RedisEvicts,
-    /// A memory store has had 80 % of the keys that it may have.
+    /// A memory store has had 80 % of the keys that it may have, or of those that may have failed
+    /// under a [lock-out](crate::Rule::with_lockout).
     MemoryNearlyFull,
 }
 
@@ -270,8 +271,9 @@ impl fmt::Display for Warning {
             WarningKind::RedisEvicts => EVICTS.to_owned(),
             WarningKind::MemoryNearlyFull => {
                 "a memory store had 80 % of its keys: when all are taken and still count, a new key \
-                 gets an error; make MemoryStore::with_max_keys larger than the number of clients in \
-                 one window".to_owned()
+                 gets an error, and of keys that failed some are forgotten; make \
+                 MemoryStore::with_max_keys larger than the number of clients in one window, or that \
+                 fail within the time of a lock-out".to_owned()
             }
         };
         f.write_str(&text)

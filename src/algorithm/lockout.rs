@@ -63,6 +63,15 @@ impl LockoutState {
         self.ends > now
     }
 
+    /// What it is worth to know this, where there is too much: failures that count more than steps,
+    /// and the longer, the more. `None` while the key is held.
+    pub(crate) fn worth(&self, now: u64) -> Option<(bool, u64)> {
+        let has_failures = self.failures.iter().any(|(told, _)| *told >= self.since);
+        self.held_for(now)
+            .is_none()
+            .then_some((has_failures, self.ends))
+    }
+
     /// Holds the key at least so long, and says for how long it is held.
     pub(crate) fn hold(&mut self, now: u64, time: u64) -> u64 {
         self.until = self.until.max(now.saturating_add(time));
