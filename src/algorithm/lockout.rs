@@ -67,9 +67,8 @@ impl LockoutState {
     /// and the longer, the more. `None` while the key is held.
     pub(crate) fn worth(&self, now: u64) -> Option<(bool, u64)> {
         let has_failures = self.failures.iter().any(|(told, _)| *told >= self.since);
-        self.held_for(now)
-            .is_none()
-            .then_some((has_failures, self.ends))
+        let is_held = self.held_for(now).is_some();
+        (!is_held).then_some((has_failures, self.ends))
     }
 
     /// Holds the key at least so long, and says for how long it is held.

@@ -167,13 +167,9 @@ impl Gate {
         let may_miss = fields.is_some() && matches!(self.rule, RuleSource::Named { .. });
         let has_none = may_miss && !self.knows_keys(rule);
         // What a rule of `Limits` says itself is told when it is loaded.
-        let is_told = matches!(self.rule, RuleSource::Named { .. }) && rule.warning().is_some();
-        let locked = match rule.locked_subject() {
-            Some(subject) => options.extractor_of(rule, subject),
-            None => options.extractor(rule),
-        };
-        let of_lockout = locked.filter(|_| !is_told);
-        let of_lockout = of_lockout.and_then(|key| rule.warning_of_key(key));
+        let own = rule.warning(rule.extractor().map(Arc::as_ref));
+        let is_told = own.is_some() && matches!(self.rule, RuleSource::Named { .. });
+        let of_lockout = rule.warning(options.extractor(rule)).filter(|_| !is_told);
         let of_no_key = has_none.then(|| Warning::new(WarningKind::NoKey));
         let found = [of_unused_key, of_exemptions, of_log, of_check, of_lockout];
         for found in of_keys.chain(of_no_key).chain(found.into_iter().flatten()) {

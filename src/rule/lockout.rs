@@ -11,7 +11,6 @@ use super::policy::Policy;
 use super::rule::Rule;
 use super::rule_error::RuleError;
 use super::settings::RuleSettings;
-use super::subject::Subject;
 use crate::algorithm::Algorithm;
 use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::spec::Holding;
@@ -142,9 +141,8 @@ impl Rule {
     /// from when the store is told. Failures of requests that were admitted before the last hold,
     /// or before the last [success](Lockout::reset_on) whose request found failures, count nothing
     /// (those before a success, for [`within`](Lockout::within) behind it): fifty guesses side by
-    /// side are one episode. How many guesses run side by side is bound by
-    /// the quotas, of which each has to let so many requests pass, and by
-    /// [`with_max_concurrent`](Self::with_max_concurrent).
+    /// side are one episode. How many guesses run side by side is bound by the quotas, of which each
+    /// has to let so many requests pass, and by [`with_max_concurrent`](Self::with_max_concurrent).
     ///
     /// A request that is dropped before its response counts nothing, and stays charged; code that
     /// delays a refusal says `failed()` first. While the store gives no answer, a failure is told
@@ -174,25 +172,12 @@ impl Rule {
         self.settings.lockout.is_some()
     }
 
-    /// The subject whose keys failures hold; `None` without one, or if the rule has no subjects.
-    pub(crate) fn locked_subject(&self) -> Option<&Subject> {
-        let name = self.settings.lockout.as_ref()?.subject.as_deref()?;
-        let place = self.settings.place_of(Some(name))?;
-        self.settings.subjects.get(place)
-    }
-
-    /// A mistake of its own key under its lock-out.
-    pub(crate) fn warning(&self) -> Option<Warning> {
-        let own = match self.locked_subject() {
-            Some(subject) => subject.key().or(self.extractor()),
-            None => self.extractor(),
-        };
-        self.warning_of_key(own?.as_ref())
-    }
-
-    /// The same of a key that code gives it.
-    pub(crate) fn warning_of_key(&self, key: &dyn KeyExtractor) -> Option<Warning> {
-        self.settings.lockout.as_ref()?;
+    /// A mistake of the key under its lock-out: that of the subject, or else this one.
+    pub(crate) fn warning(&self, key: Option<&dyn KeyExtractor>) -> Option<Warning> {
+        let name = self.settings.lockout.as_ref()?.subject.as_deref();
+        let place = name.and_then(|name| self.settings.place_of(Some(name)));
+        let own = place.and_then(|at| self.subjects()[at].key());
+        let key = own.map(Arc::as_ref).or(key)?;
         // An extractor of somebody else may panic.
         let found = catch_unwind(AssertUnwindSafe(|| key.warning(&HeaderMap::new())));
         Some(found.ok()??.about(self.path()))

@@ -30,14 +30,11 @@ impl Holds {
         let worth = known.filter_map(|(name, it)| Some((it.worth(now)?, name)));
         let mut worth: Vec<_> = worth.collect();
         let excess = self.known.len().saturating_sub(most).min(worth.len());
-        if let Some(last) = excess.checked_sub(1) {
-            let (_, &mut (last, name), _) = worth.select_nth_unstable(last);
-            let (last, last_name) = (last, name.clone());
-            self.known.retain(|name, it| {
-                let worth = it.worth(now);
-                worth.is_none_or(|worth| (worth, name) > (last, &last_name))
-            });
+        if excess > 0 {
+            worth.select_nth_unstable(excess - 1);
         }
+        let least: Vec<_> = worth[..excess].iter().map(|it| it.1.clone()).collect();
+        least.iter().for_each(|name| _ = self.known.remove(name));
     }
 
     /// What is known of the key, to be changed. `None`: there is no room.
