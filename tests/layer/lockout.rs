@@ -341,6 +341,47 @@ async fn what_is_left_is_nothing_until_then() {
     assert_eq!(world.left("login", "bob").await, 100);
 }
 
+/// A look is allowed, and says that the key is locked out, also of a subject, or that a partner
+/// holds it.
+#[tokio::test]
+async fn a_look_says_why_nothing_is_left() {
+    for store in Stores::start().await.all {
+        let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_minute(100));
+        let all = Subject::new("all", Everyone).limit(Quota::per_minute(1_000));
+        let joint = Rule::joint("joint", [all, user]).expect("valid");
+        let joint = joint.with_lockout(lockout().subject("user"));
+        let outgoing = per_minute("partner", 9).with_outgoing().expect("valid");
+        let rules = [locked(lockout()), joint.expect("it makes sense"), outgoing];
+        let limits = Limits::new(rules).store(store);
+        let keys = || [("all", Key::default()), ("user", Key::from("alice"))];
+        for _ in 0..3 {
+            for admitted in [
+                limits.check("login", "alice"),
+                limits.check("joint", keys()),
+            ] {
+                let charge = admitted.await.expect("there is room").charge;
+                charge.expect("it was charged").failed();
+            }
+        }
+        assert!(limits.flush(PATIENT).await);
+        limits
+            .hold("partner", "alice", HOUR)
+            .await
+            .expect("an answer");
+        let look = async |path: &str, keys: tidegate::layer::SubjectKeys| {
+            let look = limits.peek(path, keys).await.expect("an answer");
+            let look = look.expect("there is a rule");
+            assert!(look.is_allowed(), "{look:?}");
+            [look.is_locked_out(), look.is_on_hold()]
+        };
+        assert_eq!(look("login", "alice".into()).await, [true, false]);
+        assert_eq!(look("login", "bob".into()).await, [false; 2]);
+        assert_eq!(look("joint", keys().into()).await, [true, false]);
+        assert_eq!(look("partner", "alice".into()).await, [false, true]);
+        assert_eq!(look("partner", "bob".into()).await, [false; 2]);
+    }
+}
+
 /// It counts and denies nobody, and its line says so.
 #[tokio::test(start_paused = true)]
 async fn in_shadow() {
