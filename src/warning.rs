@@ -83,8 +83,9 @@ pub enum WarningKind {
     /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and the field
     /// that says for how long is not understood: its key is held for a second.
     RefusalNotUnderstood,
-    /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
-    /// a gRPC response is in its trailers, which come too late: nothing is given back.
+    /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), or [locks
+    /// out](crate::Rule::with_lockout), and the status of a gRPC response is in its trailers, which
+    /// come too late: nothing is given back, and no failure counts.
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,
@@ -231,7 +232,8 @@ impl fmt::Display for Warning {
             ),
             WarningKind::GrpcStatusInTrailers => format!(
                 "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, which \
-                 come too late: nothing is given back; let the handler call Charges::refund"
+                 come too late: it gives nothing back, and is no failure; let the handler call \
+                 Charges::refund, or Charges::failed under a lockout"
             ),
             WarningKind::UnknownPlan => format!(
                 "a request has the plan \"{name}\", which the rule {path:?} does not have: the rule's \

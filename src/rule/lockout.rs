@@ -261,7 +261,7 @@ impl RuleSettings {
                 "one failing client would lock everyone out, expected a key"
             }
             () if !policies.iter().any(is_of_key) => {
-                "nothing counts the requests of the key, expected a quota at their cost"
+                "no window counts the requests of the key, expected a quota with a window at their cost"
             }
             () => {
                 let small = policies.iter().find(is_small).map(Policy::quota);
