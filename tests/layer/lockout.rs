@@ -233,6 +233,81 @@ async fn http_basic() {
     assert_eq!(send("authorization: Basic YWRhOnJpZ2h0").await, 200);
 }
 
+/// Who hangs up before a refusal that is delayed has failed, if code said it first.
+#[tokio::test(start_paused = true)]
+async fn who_hangs_up_has_failed() {
+    for is_said_first in [true, false] {
+        let limits = limits([locked(lockout())], paused());
+        let delays = async move |charges: Charges| {
+            if is_said_first {
+                charges.failed();
+            }
+            sleep(3 * SECOND).await;
+            StatusCode::UNAUTHORIZED
+        };
+        let app = Router::new().route("/", on_get(delays).layer(limits.layer("login")));
+        for _ in 0..3 {
+            let guess = kit::http::ask(&app, "/", "x-user: alice");
+            assert!(timeout(SECOND, guess).await.is_err());
+        }
+        let checked = limits.check("login", "alice").await;
+        assert_eq!(checked.is_err(), is_said_first);
+    }
+}
+
+/// However many guesses are sent at once, those that run at a time are all that go beyond `after`.
+#[tokio::test(start_paused = true)]
+async fn guesses_in_parallel_beside_permits() {
+    let rule = locked(Lockout::after(5).hold([HOUR]).on(["401"]));
+    let world = world(rule.with_max_concurrent(2).expect("valid"));
+    let mut handled = 0;
+    for _ in 0..9 {
+        let guess = || world.ask("login", "x-user: alice, x-hold: 20, x-status: 401");
+        let answers = join_all((0..50).map(|_| guess())).await;
+        handled += answers.iter().filter(|it| it.status == 401).count();
+        advance(SECOND).await;
+    }
+    assert_eq!(handled, 6);
+}
+
+/// A handler that checks answers a locked account as a wrong password, with the same fields.
+#[tokio::test(start_paused = true)]
+async fn a_locked_account_looks_like_a_wrong_password() {
+    let limits = limits(
+        [login().with_lockout(lockout().on(NONE)).expect("valid")],
+        paused(),
+    );
+    let checks = limits.clone();
+    let sign_in = async move |password: String| {
+        let admitted = checks.check("login", "alice").await;
+        match admitted {
+            Ok(_) if password == "right" => return Ok(StatusCode::NO_CONTENT),
+            Ok(admitted) => admitted.charge.iter().for_each(|it| it.failed()),
+            Err(refused) if refused.decision().is_some_and(Decision::is_locked_out) => {}
+            Err(refused) => return Err(refused),
+        }
+        Ok(StatusCode::UNAUTHORIZED)
+    };
+    let app = Router::new().route("/", on_post(sign_in));
+    let send = async |password: &'static str| {
+        let request = Request::post("/")
+            .body(Body::from(password))
+            .expect("valid");
+        let (head, body) = call(&app, request).await.into_parts();
+        let body = axum::body::to_bytes(body, 1_000).await.expect("a body");
+        (head.status, head.headers, body)
+    };
+    assert_eq!(send("right").await.0, StatusCode::NO_CONTENT);
+    let wrong = send("wrong").await;
+    assert_eq!(wrong.0, StatusCode::UNAUTHORIZED);
+    for _ in 0..2 {
+        send("wrong").await;
+    }
+    assert!(limits.check("login", "alice").await.is_err());
+    assert_eq!(send("right").await, wrong);
+    assert_eq!(send("wrong").await, wrong);
+}
+
 /// A success is asked only where there are failures.
 #[tokio::test]
 async fn a_success_ends_failures() {
