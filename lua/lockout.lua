@@ -2,29 +2,29 @@
 -- denied until then. Or notes a success, which ends failures and steps, but no hold. It may be
 -- asked again: a failure counts once.
 --
--- KEYS[1]  what is known: a string of numbers, `until ends since step`, and ` stamp:id` of each
+-- KEYS[1]  what is known: a string of numbers, `until ends since step`, and ` told:id` of each
 --          failure that counts. The key is held until `until`; from `ends` on nothing of this is
 --          true; what was admitted before `since` counts nothing; `step` is how many times in a
 --          row the key was held. Behind a hold stands the failure that has begun it.
 -- ARGV[1]  when the take was admitted, in microseconds by the server's clock
 -- ARGV[2]  the id of the failure; 0 for a success; a text without a number only asks
 -- ARGV[3]  how many failures hold the key
--- ARGV[4]  within how many microseconds they were admitted
+-- ARGV[4]  within how many microseconds they are told: who is slow chooses when that is
 -- ARGV[5]  for how many microseconds it is held each time, with spaces between them; the last one
 --          counts for all further times
--- ARGV[6]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[6]  for how many microseconds behind the last hold its step is remembered
+-- ARGV[7]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: of a failure that has begun a hold, how many times in a row the key was held; the same if
 -- it is only asked, and the key is held; 0 otherwise
 
--- In microseconds: steps end so long after the end of the last hold.
-local DAY = 86400000000
 -- In milliseconds: what has ended does no harm.
 local SLACK = 2000
 
-local clock = ARGV[6] and { 0, ARGV[6] } or redis.call('TIME')
+local clock = ARGV[7] and { 0, ARGV[7] } or redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local admitted, id, within = math.min(ARGV[1] + 0, now), ARGV[2], ARGV[4] + 0
+local memory = ARGV[6] + 0
 
 -- A value of another form, or of another type, tells nothing.
 local text = redis.pcall('GET', KEYS[1])
@@ -32,37 +32,37 @@ local held, ends, since, step, known =
   string.match(type(text) == 'string' and text or '', '^(%d+) (%d+) (%d+) (%d+)(.*)$')
 held, ends, since, step = (held or 0) + 0, (ends or 0) + 0, (since or 0) + 0, (step or 0) + 0
 if ends <= now then held, since, step, known = 0, 0, 0, '' end
--- The clock went back.
+-- The clock went back: nothing is written with a later `since`.
 if held - now >= TEN_YEARS then held = 0 end
-if since > now + within then since = 0 end
-if now > held + DAY then step = 0 end
+if since > now + 1 then since = 0 end
+if now > held + memory then step = 0 end
 if not tonumber(id) then return held > now and step or 0 end
 
 local is_new = admitted >= since
 if id == '0' and is_new then since, step = admitted + 1, 0 end
 local number, failures = 0, ''
-for stamp, one in string.gmatch(known or '', '(%d+):(%d+)') do
-  local at = stamp + 0
+for told, one in string.gmatch(known or '', '(%d+):(%d+)') do
+  local at = told + 0
   -- It was asked before. One that has begun a hold is told again.
   if one == id then return at < since and held > now and step or 0 end
   if at >= since and at > now - within and at < now + within then
-    number, failures = number + 1, failures .. ' ' .. stamp .. ':' .. one
+    number, failures = number + 1, failures .. ' ' .. told .. ':' .. one
   end
 end
-if not is_new or id ~= '0' and admitted <= now - within then return 0 end
+if not is_new then return 0 end
 
 local begun = 0
 if id ~= '0' then
-  number, failures = number + 1, failures .. string.format(' %.0f:%s', admitted, id)
+  number, failures = number + 1, failures .. string.format(' %.0f:%s', now, id)
   if number >= ARGV[3] + 0 then
     local times = {}
     for time in string.gmatch(ARGV[5], '%d+') do times[#times + 1] = time end
     begun, step, since = step + 1, step + 1, now + 1
     held = math.max(held, now + times[math.min(step, #times)])
-    failures = string.format(' %.0f:%s', admitted, id)
+    failures = string.format(' %.0f:%s', now, id)
   end
 end
-ends = math.max(now + within, held + (step > 0 and DAY or 0))
+ends = math.max(now + within, held + (step > 0 and memory or 0))
 redis.call('SET', KEYS[1], string.format('%.0f %.0f %.0f %d', held, ends, since, step) .. failures,
   'PX', string.format('%.0f', math.ceil((ends - now) / 1000) + SLACK))
 return begun

@@ -3,8 +3,8 @@
 -- KEYS[1]  the count: a string, or a sorted set
 -- KEYS[2]  what was given back of it
 -- KEYS[3]  its hold, which only rules obey whose keys may be held: see hold.lua and lockout.lua
--- ARGV[1]  for how many microseconds the failure of a take that was admitted before could count,
---          which then counts nothing; 0 if no failures count
+-- ARGV[1]  for how many microseconds it is remembered that what was admitted before counts nothing;
+--          0 if no failures count
 -- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: 1 if a count or a hold was found, 0 for nothing, the mark of an earlier reset, and any

@@ -486,13 +486,15 @@ impl Decision {
         matches!(self.why, Why::Busy)
     }
 
-    /// Whether the key is [held](crate::Limits::hold): a partner that answers calls has said so.
+    /// Whether the key is [held](crate::Limits::hold): a partner that answers calls has said so. A
+    /// [look](crate::Limits::peek) that is allowed says it, too.
     #[must_use]
     pub const fn is_on_hold(&self) -> bool {
         matches!(self.why, Why::Hold)
     }
 
-    /// Whether the key is [locked out](crate::rule::Lockout) after failures.
+    /// Whether the key is [locked out](crate::rule::Lockout) after failures. A
+    /// [look](crate::Limits::peek) that is allowed says it, too.
     #[must_use]
     pub const fn is_locked_out(&self) -> bool {
         matches!(self.why, Why::LockedOut)
@@ -600,9 +602,13 @@ impl Decision {
         self
     }
 
-    /// This decision for a caller that only looks: it is allowed, and nothing was charged.
+    /// This decision for a caller that only looks: it is allowed, and nothing was charged. Whether
+    /// the key is held stays.
     pub(crate) fn looked(mut self) -> Self {
-        (self.found, self.why, self.retry_after) = (Found::Allowed, Why::Quotas, 0);
+        (self.found, self.retry_after) = (Found::Allowed, 0);
+        if self.is_busy() {
+            self.why = Why::Quotas;
+        }
         if self.quotas().iter().any(QuotaState::is_exceeded) {
             let states = self.states_mut().iter_mut();
             states.for_each(|state| state.is_exceeded = false);

@@ -111,6 +111,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
+mod base64;
 pub mod callback;
 mod charge;
 #[cfg(feature = "config")]

@@ -49,6 +49,10 @@ pub enum WarningKind {
     /// A request cost more than a quota of its rule, of its plan or from code ever admits, so it
     /// was denied for good. A quota of 0 units is no mistake.
     CostAboveQuota,
+    /// A rule [locks out](crate::Rule::with_lockout) by a key that contains the credential itself,
+    /// such as a bearer token or the field `Authorization`: each guess is a key of its own, so that
+    /// none fails often enough.
+    LockoutOfGuesses,
     /// Neither a layer nor a check has used a rule: shown from 10 s after the first request on.
     UnusedRule,
     /// The key is [`PeerIp`](crate::PeerIp), and a request came through a proxy.
@@ -79,8 +83,9 @@ pub enum WarningKind {
     /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and says for how
     /// long in no field that is understood: its key is held for a second. The first field is named.
     RefusalNotUnderstood,
-    /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
-    /// a gRPC response is in its trailers, which come too late: nothing is given back.
+    /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), or [locks
+    /// out](crate::Rule::with_lockout), and the status of a gRPC response is in its trailers, which
+    /// come too late: nothing is given back, and no failure counts.
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,
@@ -112,7 +117,8 @@ pub enum WarningKind {
     /// Redis evicts keys when its memory is full. Each connection looks when it begins, and logs
     /// it.
     RedisEvicts,
-    /// A memory store has had 80 % of the keys that it may have.
+    /// A memory store has had 80 % of the keys that it may have, or of those that may have failed
+    /// under a [lock-out](crate::Rule::with_lockout).
     MemoryNearlyFull,
 }
 
@@ -178,6 +184,11 @@ impl fmt::Display for Warning {
                 "a request for {path:?} costs more than its quota {name:?} ever admits, so it is denied \
                  for good: make the quota or its burst larger, or the cost smaller"
             ),
+            WarningKind::LockoutOfGuesses => format!(
+                "{path:?} locks out by {name}, and each guess is another key, so none is ever locked \
+                 out: count by who is guessed, such as BasicUser (in a file \"basic-user\"), or by \
+                 the client's address alone"
+            ),
             WarningKind::UnusedRule => format!(
                 "neither a layer nor a check has used the rule {path:?}: make a layer of this path, \
                  declare its checks by Limits::declare_checks, or correct the path of the rule"
@@ -228,7 +239,8 @@ impl fmt::Display for Warning {
             ),
             WarningKind::GrpcStatusInTrailers => format!(
                 "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, which \
-                 come too late: nothing is given back; let the handler call Charges::refund"
+                 come too late: it gives nothing back, and is no failure; let the handler call \
+                 Charges::refund, or Charges::failed under a lockout"
             ),
             WarningKind::UnknownPlan => format!(
                 "a request has the plan \"{name}\", which the rule {path:?} does not have: the rule's \
@@ -277,8 +289,9 @@ impl fmt::Display for Warning {
             WarningKind::RedisEvicts => EVICTS.to_owned(),
             WarningKind::MemoryNearlyFull => {
                 "a memory store had 80 % of its keys: when all are taken and still count, a new key \
-                 gets an error; make MemoryStore::with_max_keys larger than the number of clients in \
-                 one window".to_owned()
+                 gets an error, and of keys that failed some are forgotten; make \
+                 MemoryStore::with_max_keys larger than the number of clients in one window, or that \
+                 fail within the time of a lock-out".to_owned()
             }
         };
         f.write_str(&text)

@@ -81,6 +81,7 @@ histories() {
   once "limiter" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test limiter history
   once "waiting" env TIDEGATE_HISTORIES=50000 "${run[@]}" --test layer waiting_histories
   once "calendar" env TIDEGATE_HISTORIES=100 "${run[@]}" --test store calendar::
+  once "lock-outs" env TIDEGATE_LOCKOUTS=1250 "${run[@]}" --test store lockouts::
   once "budgets" env TIDEGATE_HISTORIES=100 "${run[@]}" --test layer budget_histories::
   once "clocks" env TIDEGATE_FLEET_SECONDS=60 "${run[@]}" --test hostile_store periods:: \
     -- --nocapture

@@ -3,7 +3,7 @@
 use super::algorithm::TEN_YEARS;
 
 /// In microseconds: steps end so long after the end of the last hold.
-const DAY: u64 = 86_400_000_000;
+pub(crate) const DAY: u64 = 86_400_000_000;
 
 /// After how many failures a key is held. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,11 +30,11 @@ pub(crate) struct LockoutState {
     until: u64,
     /// From then on nothing of this is true.
     ends: u64,
-    /// Failures of takes that were admitted before it do not count.
+    /// What was admitted before it counts nothing.
     since: u64,
     /// How many times in a row the key was held.
     step: u64,
-    /// When each was admitted, and its id. Behind a hold, the one that has begun it.
+    /// When each was told, and its id. Behind a hold, the one that has begun it.
     failures: Vec<(u64, u64)>,
 }
 
@@ -63,6 +63,14 @@ impl LockoutState {
         self.ends > now
     }
 
+    /// What it is worth to know this, where there is too much: failures that count more than steps,
+    /// and the longer, the more. `None` while the key is held.
+    pub(crate) fn worth(&self, now: u64) -> Option<(bool, u64)> {
+        let has_failures = self.failures.iter().any(|(told, _)| *told >= self.since);
+        let is_held = self.held_for(now).is_some();
+        (!is_held).then_some((has_failures, self.ends))
+    }
+
     /// Holds the key at least so long, and says for how long it is held.
     pub(crate) fn hold(&mut self, now: u64, time: u64) -> u64 {
         self.until = self.until.max(now.saturating_add(time));
@@ -89,28 +97,35 @@ impl LockoutState {
         admitted: u64,
         what: Reported,
     ) -> u64 {
-        let mut next = self.at(spec, now);
+        let mut next = self.at(now);
         let admitted = admitted.min(now);
         let step_while_held = if next.until > now { next.step } else { 0 };
         match what {
             Reported::Nothing => return step_while_held,
             Reported::Failed(id) => {
                 // It was asked before. One that has begun a hold is told again.
-                if let Some((at, _)) = next.failures.iter().find(|known| known.1 == id) {
-                    return if *at < next.since { step_while_held } else { 0 };
-                }
-                if admitted < next.since || admitted + spec.within <= now {
-                    return 0;
+                if let Some((told, _)) = next.failures.iter().find(|known| known.1 == id) {
+                    return if *told < next.since {
+                        step_while_held
+                    } else {
+                        0
+                    };
                 }
             }
-            Reported::Succeeded if admitted < next.since => return 0,
-            Reported::Succeeded => (next.since, next.step) = (admitted + 1, 0),
+            Reported::Succeeded => {}
         }
+        if admitted < next.since {
+            return 0;
+        }
+        if what == Reported::Succeeded {
+            (next.since, next.step) = (admitted + 1, 0);
+        }
+        // Who is slow chooses when a failure is told, so it counts from then.
         let (since, window) = (next.since, spec.within);
-        let counts = |at: u64| at >= since && at + window > now && at < now + window;
-        next.failures.retain(|(at, _)| counts(*at));
+        let counts = |told: u64| told >= since && told + window > now && told < now + window;
+        next.failures.retain(|(told, _)| counts(*told));
         let begun = match what {
-            Reported::Failed(id) => next.fail(spec, now, (admitted, id)),
+            Reported::Failed(id) => next.fail(spec, now, id),
             _ => 0,
         };
         let steps_end = next.until + if next.step > 0 { DAY } else { 0 };
@@ -120,28 +135,28 @@ impl LockoutState {
     }
 
     /// Adds a failure, and holds the key if there are enough.
-    fn fail(&mut self, spec: &LockoutSpec, now: u64, failure: (u64, u64)) -> u64 {
-        self.failures.push(failure);
+    fn fail(&mut self, spec: &LockoutSpec, now: u64, id: u64) -> u64 {
+        self.failures.push((now, id));
         if self.failures.len() < spec.after {
             return 0;
         }
         (self.step, self.since) = (self.step + 1, now + 1);
         self.until = self.until.max(now + spec.hold(self.step));
-        self.failures = vec![failure];
+        self.failures = vec![(now, id)];
         self.step
     }
 
     /// What of this is still true.
-    fn at(&self, spec: &LockoutSpec, now: u64) -> Self {
+    fn at(&self, now: u64) -> Self {
         let mut known = match self.is_needed(now) {
             true => self.clone(),
             false => Self::default(),
         };
-        // The clock went back.
+        // The clock went back: nothing is written with a later `since`.
         if known.until >= now + TEN_YEARS {
             known.until = 0;
         }
-        if known.since > now + spec.within {
+        if known.since > now + 1 {
             known.since = 0;
         }
         if now > known.until + DAY {
@@ -207,13 +222,30 @@ mod tests {
         for at in 1..100 {
             assert_eq!(fail(&mut state, 1_000 + 30 * at, at), 0);
         }
-        // Admitted long ago.
-        let (now, admitted) = (4_000 * SECOND, 3_940 * SECOND);
-        assert_eq!(
-            state.report(&spec(), now, admitted, Reported::Failed(1_000)),
-            0
-        );
-        assert_eq!(fail(&mut state, 4_000, 1_001), 0);
+    }
+
+    #[test]
+    fn a_failure_counts_from_when_it_is_told() {
+        let mut state = LockoutState::default();
+        let slow = |at: u64| {
+            let failed = Reported::Failed(at);
+            (at * SECOND, (at - 900) * SECOND, failed)
+        };
+        let told = [1_000, 1_001, 1_002].map(slow);
+        let told = told.map(|(now, admitted, what)| state.report(&spec(), now, admitted, what));
+        assert_eq!(told, [0, 0, 1]);
+        // Others that were admitted before the hold.
+        let (now, admitted, what) = slow(1_100);
+        assert_eq!(state.report(&spec(), now, admitted, what), 0);
+        assert_eq!(fail(&mut state, 1_100, 1), 0);
+        assert_eq!(fail(&mut state, 1_101, 2), 0);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_keeps_nobody_from_failing() {
+        let mut state = LockoutState::reset(&spec(), 1_000 * SECOND);
+        let told: Vec<_> = (1..=3).map(|id| fail(&mut state, 990 + id, id)).collect();
+        assert_eq!(told, [0, 0, 1]);
     }
 
     #[test]

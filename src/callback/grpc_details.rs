@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use crate::base64;
+
 const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
 const QUOTA_FAILURE: &[u8] = b"type.googleapis.com/google.rpc.QuotaFailure";
-const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// So much of the details is read.
 const MAX_LENGTH: usize = 8_192;
@@ -29,12 +30,12 @@ pub(super) fn encoded<'a>(
         .map(Option::unwrap_or_default)
         .concat();
     let status = [number(1, 0, 8), message(2, text)].concat();
-    (!details.is_empty()).then(|| base64(&[status, details].concat()))
+    (!details.is_empty()).then(|| base64::encoded(&[status, details].concat()))
 }
 
 /// When to come again, as these details say; `None` if they do not, or cannot be read.
 pub(crate) fn retry_delay(details: &[u8]) -> Option<Duration> {
-    let status = from_base64(details.get(..MAX_LENGTH).unwrap_or(details))?;
+    let status = base64::decoded(details.get(..MAX_LENGTH).unwrap_or(details))?;
     let mut details = fields(&status).filter(|(field, ..)| *field == 3);
     details.find_map(|(_, _, detail)| {
         let (_, kind) = last(detail, 1)?;
@@ -95,29 +96,4 @@ fn varint(message: &mut &[u8]) -> Option<u64> {
 fn last(message: &[u8], field: u64) -> Option<(u64, &[u8])> {
     let values = fields(message).filter(|(known, ..)| *known == field);
     values.last().map(|(_, number, bytes)| (number, bytes))
-}
-
-/// Without padding, as gRPC wants it.
-fn base64(bytes: &[u8]) -> Vec<u8> {
-    let chunks = bytes.chunks(3).flat_map(|chunk| {
-        let bits = chunk
-            .iter()
-            .fold(0, |bits, byte| bits << 8 | usize::from(*byte));
-        let bits = bits << (24 - 8 * chunk.len());
-        (0..=chunk.len()).map(move |at| DIGITS[bits >> (18 - 6 * at) & 63])
-    });
-    chunks.collect()
-}
-
-/// With or without padding.
-fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
-    let value = |digit: &u8| DIGITS.iter().position(|known| known == digit);
-    let mut bytes = Vec::new();
-    for chunk in text.split(|digit| *digit == b'=').next()?.chunks(4) {
-        let mut digits = chunk.iter();
-        let bits = digits.try_fold(0, |bits, digit| Some(bits << 6 | value(digit)?))?;
-        let bits = (bits << (24 - 6 * chunk.len())) as u32;
-        bytes.extend_from_slice(&bits.to_be_bytes()[1..chunk.len()]);
-    }
-    Some(bytes)
 }

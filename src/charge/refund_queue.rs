@@ -85,7 +85,7 @@ impl RefundQueue {
         };
         let runtime = self.runtime();
         let _entered = runtime.map(Handle::enter);
-        let Ok(mut answer) = catch_unwind(AssertUnwindSafe(|| report.ask())) else {
+        let Ok(mut answer) = catch_unwind(AssertUnwindSafe(|| report.ask(Ask::PATIENCE))) else {
             return report.is_lost();
         };
         match answer.poll_now() {

@@ -120,29 +120,31 @@ impl Charges {
 }
 
 impl Report {
-    /// Tells the store.
-    pub(super) fn ask(&self) -> StoreFuture<u64> {
+    /// Tells the store, which has so long to answer.
+    pub(super) fn ask(&self, bound: Duration) -> StoreFuture<u64> {
         let take = self.charge.take();
-        let ask = take.first_question(take.cost()).unawaited(Ask::PATIENCE);
+        let ask = take.first_question(take.cost()).unawaited(bound);
         self.charge.store().change(&ask, &self.change)
     }
 
-    /// Waits for the answer, and tells the store again until it answers, or until that is too late
-    /// to count.
+    /// Waits for the answer, and tells the store again until it answers, or until it may have
+    /// forgotten that it was told before: it would count the failure twice.
     pub(super) async fn tell_until_answered(self, mut answer: StoreFuture<u64>) {
         let within = self.charge.take().lockout().map_or(0, |it| it.within);
-        let began = Instant::now();
+        let (began, mut bound) = (Instant::now(), Ask::PATIENCE);
         loop {
-            match Deadline::after(Ask::PATIENCE).wait_for(answer).await {
+            match Deadline::after(bound).wait_for(answer).await {
                 Some(Ok(step)) => return self.answered(step),
                 Some(Err(error)) if self.is_final(&error) => return,
                 _ => {}
             }
-            if began.elapsed() >= Duration::from_micros(within) {
+            sleep(PAUSE + jitter::up_to(MAX_JITTER)).await;
+            let left = Duration::from_micros(within).saturating_sub(began.elapsed());
+            if left.is_zero() {
                 return self.is_lost();
             }
-            sleep(PAUSE + jitter::up_to(MAX_JITTER)).await;
-            answer = self.ask();
+            bound = left.min(Ask::PATIENCE);
+            answer = self.ask(bound);
         }
     }
 

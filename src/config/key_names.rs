@@ -10,9 +10,11 @@ use crate::key::header::Header;
 use crate::key::ip::{ClientIp, PeerIp, unmapped};
 #[cfg(feature = "axum")]
 use crate::key::matched_path::MatchedPath;
-use crate::key::{Bearer, Cookie, Everyone, Forwarding, Host, Joined, KeyExtractor, Method};
+use crate::key::{
+    BasicUser, Bearer, Cookie, Everyone, Forwarding, Host, Joined, KeyExtractor, Method,
+};
 
-const EXPECTED: &str = "\"client-ip\", \"peer-ip\", \"bearer\", \"host\", \"header:<name>\", \
+const EXPECTED: &str = "\"client-ip\", \"peer-ip\", \"bearer\", \"basic-user\", \"host\", \"header:<name>\", \
      \"cookie:<name>\", \"method\", \"matched-path\" (with the feature \"axum\"), \"everyone\", \
      or alternatives such as \"bearer | client-ip\"";
 
@@ -85,7 +87,7 @@ pub(super) fn is_key(text: &str) -> bool {
     let mut names = text.split(['|', ',']).map(str::trim);
     names.all(|name| {
         is_never_absent(name)
-            || ["bearer", "host"].contains(&name)
+            || ["bearer", "basic-user", "host"].contains(&name)
             || ["header:", "cookie:"]
                 .iter()
                 .any(|begin| name.starts_with(begin))
@@ -114,6 +116,7 @@ fn extractor(
             Arc::new(value.check(with_prefixes(client_ip, name))?)
         }
         "bearer" => Arc::new(Bearer),
+        "basic-user" => Arc::new(BasicUser),
         "host" => Arc::new(Host),
         "method" => Arc::new(Method),
         #[cfg(feature = "axum")]

@@ -133,7 +133,13 @@ pub(super) fn rule(
     let rule = with_permit_settings(rule, table)?;
     let rule = table.set("shadow", rule, |rule, shadow| match shadow.is_table() {
         true => Err(shadow.mistake(second_rule(path))),
-        false if shadow.boolean()? => Ok(rule.into_shadow()),
+        false if shadow.boolean()? => match rule.lockout_outcomes() {
+            [Some(on), _] if !on.have_status() && !on.contain_error() => Err(shadow.mistake(
+                "a shadow rule shows code no charge, and code alone says what fails, expected \
+                 outcomes in lockout.on",
+            )),
+            _ => Ok(rule.into_shadow()),
+        },
         false => Ok(rule),
     })?;
     if !rule.has_permits() {

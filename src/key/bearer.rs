@@ -1,12 +1,13 @@
 use std::borrow::Cow;
 
-use http::header::AUTHORIZATION;
+use http::HeaderMap;
 use http::request::Parts;
 
-use super::header::value;
+use super::header::credentials;
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
+use crate::warning::{Warning, WarningKind};
 
 /// The bearer token as the key. A token that nobody has verified is a way around the limit: with a
 /// fresh token in each request, a client has a fresh limit each time.
@@ -40,8 +41,6 @@ use crate::error::KeyError;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bearer;
 
-const SCHEME: &[u8] = b"bearer";
-
 impl Bearer {
     /// The key of this token.
     #[must_use]
@@ -57,26 +56,23 @@ impl KeyExtractor for Bearer {
     }
 
     fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
-        let Some(field) = value(head, &AUTHORIZATION)? else {
-            return Ok(None);
-        };
-        let end = field.iter().position(|byte| b" \t".contains(byte));
-        let (scheme, token) = field.split_at(end.unwrap_or(field.len()));
-        if !scheme.eq_ignore_ascii_case(SCHEME) {
-            return Ok(None);
-        }
-        match token.trim_ascii() {
-            [] => Ok(None),
+        match credentials(head, b"bearer")? {
+            None => Ok(None),
             // A handler that verifies it may read only up to a blank.
-            token if !token.iter().all(u8::is_ascii_graphic) => Err(KeyError::malformed(
+            Some(token) if !token.iter().all(u8::is_ascii_graphic) => Err(KeyError::malformed(
                 "the bearer token has blanks or other characters than visible ASCII",
             )),
-            token => Ok(Some(self.key(token))),
+            Some(token) => Ok(Some(self.key(token))),
         }
     }
 
     fn mark(&self) -> Cow<'static, str> {
         "bearer".into()
+    }
+
+    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        let warning = Warning::named(WarningKind::LockoutOfGuesses, "bearer");
+        fields.is_empty().then_some(warning)
     }
 
     fn key_of_text(&self, text: &str) -> Option<Key> {

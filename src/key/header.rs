@@ -1,14 +1,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use http::HeaderName;
-use http::header::HOST;
+use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 
 use super::host::host;
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
+use crate::warning::{Warning, WarningKind};
 
 /// Fields that carry credentials. Their values are stored as hashes only.
 const CREDENTIALS: &str = "api-key authorization cookie proxy-authorization x-access-token \
@@ -113,6 +114,11 @@ impl KeyExtractor for Header {
             Key::of_hash(text).or_else(|| Some(self.key(text)))
         }
     }
+
+    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        let name = format!("header:{}", self.name);
+        (self.secret && fields.is_empty()).then(|| Warning::of(WarningKind::LockoutOfGuesses, name))
+    }
 }
 
 /// The value of a field, without the blanks around it, which HTTP/2 may leave. Equal lines are one.
@@ -125,4 +131,17 @@ pub(super) fn value<'a>(head: &'a Parts, name: &HeaderName) -> Result<Option<&'a
         return Err(KeyError::malformed(message));
     }
     Ok(value)
+}
+
+/// What follows in `Authorization` behind this scheme, in any case, without the blanks around it;
+/// `None` if there is nothing, or another scheme.
+pub(super) fn credentials<'a>(
+    head: &'a Parts,
+    scheme: &[u8],
+) -> Result<Option<&'a [u8]>, KeyError> {
+    let field = value(head, &AUTHORIZATION)?.unwrap_or_default();
+    let end = field.iter().position(|byte| b" \t".contains(byte));
+    let (own, credentials) = field.split_at(end.unwrap_or(field.len()));
+    let credentials = Some(credentials.trim_ascii()).filter(|it| !it.is_empty());
+    Ok(credentials.filter(|_| own.eq_ignore_ascii_case(scheme)))
 }

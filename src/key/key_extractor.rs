@@ -77,8 +77,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
         None
     }
 
-    /// A mistake in the set-up that a request with these fields shows; see [`Warning`]. An
-    /// extractor around another one passes the question on. Default: `None`.
+    /// A mistake in the set-up that a request with these fields shows; without fields, one that
+    /// needs no request, such as a credential under a [lock-out](crate::rule::Lockout). See
+    /// [`Warning`]. An extractor around another one passes the question on. Default: `None`.
     fn warning(&self, _fields: &HeaderMap) -> Option<Warning> {
         None
     }

@@ -28,7 +28,7 @@
 //! | the address of the socket's peer | [`PeerIp`] |
 //! | the client's address behind proxies | [`ClientIp`], with its [`Forwarding`] field |
 //! | the value of a header field | [`Header`] |
-//! | a bearer token, a cookie | [`Bearer`], [`Cookie`] |
+//! | a bearer token, the user name of HTTP Basic, a cookie | [`Bearer`], [`BasicUser`], [`Cookie`] |
 //! | the host that it is for, such as a tenant's | [`Host`] |
 //! | the user, or what else a layer outside has put into the extensions | [`Extension`] |
 //! | the method | [`Method`] |
@@ -69,6 +69,7 @@
 //! ```
 
 mod alternatives;
+mod basic_user;
 mod bearer;
 mod cookie;
 mod extension;
@@ -85,6 +86,7 @@ mod method;
 pub(crate) mod readable_token;
 
 pub use alternatives::Alternatives;
+pub use basic_user::BasicUser;
 pub use bearer::Bearer;
 pub use cookie::Cookie;
 pub use extension::Extension;

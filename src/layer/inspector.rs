@@ -149,7 +149,7 @@ impl Gate {
         }
         let (options, subjects) = (&self.options, rule.subjects());
         let warning = |extractor: &dyn KeyExtractor| {
-            let find = || extractor.warning(fields?);
+            let find = || extractor.warning(fields.filter(|it| !it.is_empty())?);
             caught("key extractor", rule.path(), find).ok().flatten()
         };
         let only = subjects.is_empty().then(|| options.extractor(rule));
@@ -170,8 +170,12 @@ impl Gate {
         // The key of a check is in its call, and who writes a layer in one line means all clients.
         let may_miss = fields.is_some() && matches!(self.rule, RuleSource::Named { .. });
         let has_none = may_miss && !self.knows_keys(rule);
+        // What a rule of `Limits` says itself is told when it is loaded.
+        let own = rule.warning(rule.extractor().map(Arc::as_ref));
+        let is_told = own.is_some() && matches!(self.rule, RuleSource::Named { .. });
+        let of_lockout = rule.warning(options.extractor(rule)).filter(|_| !is_told);
         let of_no_key = has_none.then(|| Warning::new(WarningKind::NoKey));
-        let found = [of_unused_key, of_exemptions, of_log, of_check];
+        let found = [of_unused_key, of_exemptions, of_log, of_check, of_lockout];
         for found in of_keys.chain(of_no_key).chain(found.into_iter().flatten()) {
             warnings.add(found.about(rule.path()));
         }

@@ -358,8 +358,10 @@ impl RateLimitLayer {
     /// and charged: for services where nobody reads it, which saves an allocation or two each.
     ///
     /// Without it in the request, handlers find no [`Decision`](crate::Decision) and no
-    /// [`Charges`](crate::store::Charges) of this layer; under a rule whose handlers
-    /// [settle](Rule::with_settling) they find them all the same. Without it in the response,
+    /// [`Charges`](crate::store::Charges) of this layer, and no inner layer can tell that it
+    /// [charges the same key](crate::warning::WarningKind::ChargedTwice); under a rule whose handlers
+    /// [settle](Rule::with_settling), or which [locks out](Rule::with_lockout), they find them all
+    /// the same. Without it in the response,
     /// middleware around the layer finds none, and a layer of this crate around it replaces the
     /// [fields](Self::headers) that this one has written. What answers a denied request stays as it
     /// is. Default: both have it.

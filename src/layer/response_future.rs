@@ -240,7 +240,7 @@ where
             let rule = &admitted.rule;
             let without = admitted.gate.options.without_extensions.request;
             if let Some(answer) = &admitted.answer
-                && (!without || rule.settles())
+                && (!without || rule.settles() || rule.counts_failures())
                 && Answers::add_inner(request.extensions_mut(), answer)
             {
                 let warning = Warning::new(WarningKind::ChargedTwice).about(rule.path());

@@ -48,6 +48,7 @@ impl Limits {
         let without_rule = self.rules.paths_without_rule().into_iter();
         let without_rule = without_rule.take(Warnings::MAX_WITHOUT_RULE);
         all.extend(without_rule.map(about(NoRule)));
+        all.extend(self.rules.guard().warnings());
         if self.warnings.has_started() {
             let unused = self.rules.paths_without_layer();
             all.extend(unused.into_iter().map(about(UnusedRule)));

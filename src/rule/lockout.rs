@@ -1,7 +1,10 @@
 //! After how many failures a key is locked out.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
+
+use http::HeaderMap;
 
 use super::outcomes::Outcomes;
 use super::policy::Policy;
@@ -13,6 +16,7 @@ use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::spec::Holding;
 use crate::key::{Everyone, KeyExtractor};
 use crate::quota::Quota;
+use crate::warning::Warning;
 
 /// In microseconds.
 const SECOND: u64 = 1_000_000;
@@ -62,8 +66,9 @@ impl Lockout {
         }
     }
 
-    /// Within which time the requests came that failed, 1 s to ten years: in any such span, by the
-    /// store's clock. Default: 15 minutes.
+    /// So many failures within this time, 1 s to ten years: in any such span, by the store's clock.
+    /// A failure counts from when the store is told: who sends the end of a request late gains
+    /// nothing. Default: 15 minutes.
     #[must_use]
     pub fn within(mut self, time: Duration) -> Self {
         self.spec.within = micros(time);
@@ -133,15 +138,17 @@ impl Rule {
     ///
     /// What a failure is, says [`Lockout::on`] by the response, or code by
     /// [`Charges::failed`](crate::store::Charges::failed). Each counts once, by the store's clock,
-    /// at the instant at which its request was admitted. Failures of requests that were admitted
-    /// before the last hold, or before the last [success](Lockout::reset_on) whose request found
-    /// failures, count nothing: fifty guesses side by side are one episode. How many guesses run
-    /// side by side is bound by the quotas, of which each has to let so many requests pass.
+    /// from when the store is told. Failures of requests that were admitted before the last hold,
+    /// or before the last [success](Lockout::reset_on) whose request found failures, count nothing
+    /// (those before a success, for [`within`](Lockout::within) behind it): fifty guesses side by
+    /// side are one episode. How many guesses run side by side is bound by the quotas, of which each
+    /// has to let so many requests pass, and by [`with_max_concurrent`](Self::with_max_concurrent).
     ///
     /// A request that is dropped before its response counts nothing, and stays charged; code that
-    /// delays a refusal says `failed()` first. While the store gives no answer, a failure is asked
-    /// again until it is too old to count, 4,096 of them in a process at a time; those beyond are
-    /// lost, with a warning. Nobody knows of holds then: what a
+    /// delays a refusal says `failed()` first. While the store gives no answer, a failure is told
+    /// again for as long as [`within`](Lockout::within), 4,096 of them in a process at a time; those
+    /// beyond are lost, with a warning. So an outage of at most that time is folded into its end:
+    /// what failed meanwhile counts from then. Nobody knows of holds then: what a
     /// [fallback](crate::Resilient::fallback) admits counts in its process, and
     /// [`OnError::Respond`](super::OnError::Respond) admits nothing. A process that is killed takes
     /// with it what it has not told yet. A rule with another algorithm, or other subjects, begins
@@ -163,6 +170,17 @@ impl Rule {
     /// Whether failures count.
     pub(crate) fn counts_failures(&self) -> bool {
         self.settings.lockout.is_some()
+    }
+
+    /// A mistake of the key under its lock-out: that of the subject, or else this one.
+    pub(crate) fn warning(&self, key: Option<&dyn KeyExtractor>) -> Option<Warning> {
+        let name = self.settings.lockout.as_ref()?.subject.as_deref();
+        let place = name.and_then(|name| self.settings.place_of(Some(name)));
+        let own = place.and_then(|at| self.subjects()[at].key());
+        let key = own.map(Arc::as_ref).or(key)?;
+        // An extractor of somebody else may panic.
+        let found = catch_unwind(AssertUnwindSafe(|| key.warning(&HeaderMap::new())));
+        Some(found.ok()??.about(self.path()))
     }
 
     /// Which outcomes are failures, and which are successes.
@@ -243,7 +261,7 @@ impl RuleSettings {
                 "one failing client would lock everyone out, expected a key"
             }
             () if !policies.iter().any(is_of_key) => {
-                "nothing counts the requests of the key, expected a quota at their cost"
+                "no window counts the requests of the key, expected a quota with a window at their cost"
             }
             () => {
                 let small = policies.iter().find(is_small).map(Policy::quota);

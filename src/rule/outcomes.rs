@@ -90,7 +90,8 @@ pub(crate) struct Outcomes(Vec<Box<str>>);
 
 impl Outcomes {
     /// What an outcome may be, for messages.
-    pub(crate) const EXPECTED: &str = concat!(statuses!(), ", \"error\", or \"denied\"");
+    pub(crate) const EXPECTED: &str =
+        concat!(statuses!(), ", \"error\", or in refund-on \"denied\"");
     /// What the status of an answer may be.
     pub(crate) const STATUSES: &str = statuses!();
 

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use super::exemptions::FileSwitches;
 use super::rule::Rule;
+use crate::warning::Warning;
 
 /// The rules of a service by their paths, and whether limiting is enabled.
 ///
@@ -76,6 +77,12 @@ impl Rules {
         let mut rules: Vec<_> = rules.collect();
         rules.sort_unstable_by(|a, b| a.path().cmp(b.path()));
         rules.into_iter()
+    }
+
+    /// Mistakes of those in force that are seen without a request.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = Warning> {
+        let in_force = self.iter().filter(|rule| self.get(rule.path()).is_some());
+        in_force.filter_map(|rule| rule.warning(rule.extractor().map(Arc::as_ref)))
     }
 
     /// Rules of a file that says this for all of them.

@@ -55,6 +55,7 @@ impl SharedRules {
 
     /// Shares rules, with the hash of the text that contains them.
     pub(crate) fn of(rules: Rules, hash: Option<ContentHash>) -> Self {
+        log_mistakes(&rules, None);
         Self(Arc::new(Shared {
             rules: ArcSwap::from_pointee(rules),
             changes: Mutex::new(Changes {
@@ -71,6 +72,7 @@ impl SharedRules {
     pub fn replace(&self, rules: Rules) {
         let mut changes = lock(&self.0.changes);
         changes.applied = changes.applied.next(None, Vec::new());
+        log_mistakes(&rules, Some(&self.0.rules.load()));
         self.0.rules.store(Arc::new(rules));
     }
 
@@ -84,6 +86,7 @@ impl SharedRules {
         let kept = rules.keep_missing(&old, |path| changes.used.contains(path));
         changes.applied = changes.applied.next(Some(hash), kept);
         changes.applied.new_counts = new_counts.into();
+        log_mistakes(&rules, Some(&old));
         self.0.rules.store(Arc::new(rules));
         changes.applied.clone()
     }
@@ -167,6 +170,13 @@ impl SharedRules {
     pub(crate) fn downgrade(&self) -> WeakRules {
         WeakRules(Arc::downgrade(&self.0))
     }
+}
+
+/// Logs the mistakes that the rules before did not have.
+fn log_mistakes(rules: &Rules, before: Option<&Rules>) {
+    let known: Vec<_> = before.into_iter().flat_map(Rules::warnings).collect();
+    let new = rules.warnings().filter(|it| !known.contains(it));
+    new.for_each(|it| it.log());
 }
 
 impl WeakRules {

@@ -59,6 +59,51 @@ fn a_tuple_is_the_key_of_a_tuple() {
 }
 
 #[test]
+fn the_user_of_http_basic() {
+    let of = |field: &str| key::BasicUser.extract(&with_lines("authorization", &[field]));
+    for (field, name) in [
+        ("Basic YWRhOmd1ZXNz", "ada"),
+        ("basic\t YWRhOg== ", "ada"),
+        ("BASIC YWRhOg", "ada"),
+        ("Basic YWRhOjpwOnc=", "ada"),
+        ("Basic QWRhOng=", "Ada"),
+        ("Basic w6Q6eA==", "\u{e4}"),
+        ("Basic Ong=", ""),
+    ] {
+        let expected = key::BasicUser.key(name);
+        assert_eq!(of(field).expect("a key"), expected, "{field}");
+        assert_eq!(
+            key::BasicUser.key_of_text(expected.as_str()),
+            Some(expected)
+        );
+    }
+    // Another guess is the same key, and not that of a token.
+    assert_eq!(of("Basic YWRhOng=").ok(), of("Basic YWRhOnk=").ok());
+    for absent in ["", "Basic", "Basic ", "Bearer YWRhOng=", "BasicYWRhOng="] {
+        assert_eq!(of(absent).expect_err("none").kind(), Absent, "{absent}");
+    }
+    for malformed in ["Basic YWRh", "Basic a b", "Basic =", "Basic YWRh\u{e4}Ong="] {
+        assert_eq!(
+            of(malformed).expect_err("none").kind(),
+            Malformed,
+            "{malformed}"
+        );
+    }
+    assert_eq!(kind(&key::BasicUser, &[]), Absent);
+    let two = with_lines("authorization", &["Basic YWRhOng=", "Basic Ym9iOng="]);
+    let error = key::BasicUser.extract(&two).expect_err("two of them");
+    assert_eq!(error.kind(), Malformed);
+    let long = format!("Basic {}", "YWRh".repeat(100_000));
+    assert_eq!(of(&long).expect_err("no colon").kind(), Malformed);
+    let either = key::BasicUser.or(PeerIp);
+    assert_eq!(
+        key(&either, &[("authorization", "Basic YWRhOng=")]),
+        "basic-user|ada"
+    );
+    assert_eq!(key(&either, &[]), PEER);
+}
+
+#[test]
 fn a_bearer_token() {
     let token = |field: &str| Bearer.extract(&with_lines("authorization", &[field]));
     for field in [

@@ -187,6 +187,127 @@ async fn code_says_it() {
     );
 }
 
+/// Code says it in a handler whose layer leaves out what nobody reads.
+#[tokio::test(start_paused = true)]
+async fn code_says_it_without_extensions() {
+    for without in [false, true] {
+        let limits = limits([locked(lockout().on(NONE))], paused());
+        let fails = async |charges: Charges| charges.of("login").failed();
+        let layer = limits.layer("login").without_extensions(without, without);
+        let app = Router::new().route("/", on_get(fails).layer(layer));
+        let answers = kit::http::statuses(&app, "/", "x-user: alice", 4).await;
+        assert_eq!(answers, [200, 200, 200, 429], "{without}");
+    }
+}
+
+/// A service behind HTTP Basic: who asks without the field gets the challenge, which is no failure,
+/// and whose password is guessed is locked out under each address.
+#[tokio::test(start_paused = true)]
+async fn http_basic() {
+    let limits = of_toml(
+        r#"
+        [rules.git]
+        key = "basic-user"
+        max-count = 100
+        window = "1m"
+        lockout = { after = 5, hold = ["15m"], on = ["401"] }
+        "#,
+    );
+    let limits = limits.store(paused());
+    let limits = limits.exempt(|head| !head.headers.contains_key("authorization"));
+    let git = async |request: Request<Body>| match request.headers().get("authorization") {
+        Some(field) if field == "Basic YWRhOnJpZ2h0" => StatusCode::OK,
+        _ => StatusCode::UNAUTHORIZED,
+    };
+    let app = Router::new().route("/", on_get(git).layer(limits.layer("git")));
+    let send = async |fields: &str| kit::http::ask(&app, "/", fields).await.status;
+    for guess in ["YWRhOmE=", "YWRhOmI=", "YWRhOmM=", "YWRhOmQ=", "YWRhOmU="] {
+        assert_eq!(send("accept: */*").await, 401);
+        assert_eq!(send(&format!("authorization: Basic {guess}")).await, 401);
+    }
+    assert_eq!(send("authorization: Basic YWRhOnJpZ2h0").await, 429);
+    assert_eq!(send("authorization: Basic Ym9iOng=").await, 401);
+    assert_eq!(send("accept: */*").await, 401);
+    assert_eq!(send("authorization: Bearer x").await, 400);
+    advance(QUARTER).await;
+    assert_eq!(send("authorization: Basic YWRhOnJpZ2h0").await, 200);
+}
+
+/// Who hangs up before a refusal that is delayed has failed, if code said it first.
+#[tokio::test(start_paused = true)]
+async fn who_hangs_up_has_failed() {
+    for is_said_first in [true, false] {
+        let limits = limits([locked(lockout())], paused());
+        let delays = async move |charges: Charges| {
+            if is_said_first {
+                charges.failed();
+            }
+            sleep(3 * SECOND).await;
+            StatusCode::UNAUTHORIZED
+        };
+        let app = Router::new().route("/", on_get(delays).layer(limits.layer("login")));
+        for _ in 0..3 {
+            let guess = kit::http::ask(&app, "/", "x-user: alice");
+            assert!(timeout(SECOND, guess).await.is_err());
+        }
+        let checked = limits.check("login", "alice").await;
+        assert_eq!(checked.is_err(), is_said_first);
+    }
+}
+
+/// However many guesses are sent at once, those that run at a time are all that go beyond `after`.
+#[tokio::test(start_paused = true)]
+async fn guesses_in_parallel_beside_permits() {
+    let rule = locked(Lockout::after(5).hold([HOUR]).on(["401"]));
+    let world = world(rule.with_max_concurrent(2).expect("valid"));
+    let mut handled = 0;
+    for _ in 0..9 {
+        let guess = || world.ask("login", "x-user: alice, x-hold: 20, x-status: 401");
+        let answers = join_all((0..50).map(|_| guess())).await;
+        handled += answers.iter().filter(|it| it.status == 401).count();
+        advance(SECOND).await;
+    }
+    assert_eq!(handled, 6);
+}
+
+/// A handler that checks answers a locked account as a wrong password, with the same fields.
+#[tokio::test(start_paused = true)]
+async fn a_locked_account_looks_like_a_wrong_password() {
+    let limits = limits(
+        [login().with_lockout(lockout().on(NONE)).expect("valid")],
+        paused(),
+    );
+    let checks = limits.clone();
+    let sign_in = async move |password: String| {
+        let admitted = checks.check("login", "alice").await;
+        match admitted {
+            Ok(_) if password == "right" => return Ok(StatusCode::NO_CONTENT),
+            Ok(admitted) => admitted.charge.iter().for_each(|it| it.failed()),
+            Err(refused) if refused.decision().is_some_and(Decision::is_locked_out) => {}
+            Err(refused) => return Err(refused),
+        }
+        Ok(StatusCode::UNAUTHORIZED)
+    };
+    let app = Router::new().route("/", on_post(sign_in));
+    let send = async |password: &'static str| {
+        let request = Request::post("/")
+            .body(Body::from(password))
+            .expect("valid");
+        let (head, body) = call(&app, request).await.into_parts();
+        let body = axum::body::to_bytes(body, 1_000).await.expect("a body");
+        (head.status, head.headers, body)
+    };
+    assert_eq!(send("right").await.0, StatusCode::NO_CONTENT);
+    let wrong = send("wrong").await;
+    assert_eq!(wrong.0, StatusCode::UNAUTHORIZED);
+    for _ in 0..2 {
+        send("wrong").await;
+    }
+    assert!(limits.check("login", "alice").await.is_err());
+    assert_eq!(send("right").await, wrong);
+    assert_eq!(send("wrong").await, wrong);
+}
+
 /// A success is asked only where there are failures.
 #[tokio::test]
 async fn a_success_ends_failures() {
@@ -293,6 +414,47 @@ async fn what_is_left_is_nothing_until_then() {
     let policy = "{\"name\":\"login\",\"limit\":100,\"remaining\":0,\"reset\":900,\"window\":60}";
     assert!(shown.body.contains(policy), "{}", shown.body);
     assert_eq!(world.left("login", "bob").await, 100);
+}
+
+/// A look is allowed, and says that the key is locked out, also of a subject, or that a partner
+/// holds it.
+#[tokio::test]
+async fn a_look_says_why_nothing_is_left() {
+    for store in Stores::start().await.all {
+        let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_minute(100));
+        let all = Subject::new("all", Everyone).limit(Quota::per_minute(1_000));
+        let joint = Rule::joint("joint", [all, user]).expect("valid");
+        let joint = joint.with_lockout(lockout().subject("user"));
+        let outgoing = per_minute("partner", 9).with_outgoing().expect("valid");
+        let rules = [locked(lockout()), joint.expect("it makes sense"), outgoing];
+        let limits = Limits::new(rules).store(store);
+        let keys = || [("all", Key::default()), ("user", Key::from("alice"))];
+        for _ in 0..3 {
+            for admitted in [
+                limits.check("login", "alice"),
+                limits.check("joint", keys()),
+            ] {
+                let charge = admitted.await.expect("there is room").charge;
+                charge.expect("it was charged").failed();
+            }
+        }
+        assert!(limits.flush(PATIENT).await);
+        limits
+            .hold("partner", "alice", HOUR)
+            .await
+            .expect("an answer");
+        let look = async |path: &str, keys: tidegate::layer::SubjectKeys| {
+            let look = limits.peek(path, keys).await.expect("an answer");
+            let look = look.expect("there is a rule");
+            assert!(look.is_allowed(), "{look:?}");
+            [look.is_locked_out(), look.is_on_hold()]
+        };
+        assert_eq!(look("login", "alice".into()).await, [true, false]);
+        assert_eq!(look("login", "bob".into()).await, [false; 2]);
+        assert_eq!(look("joint", keys().into()).await, [true, false]);
+        assert_eq!(look("partner", "alice".into()).await, [false, true]);
+        assert_eq!(look("partner", "bob".into()).await, [false; 2]);
+    }
 }
 
 /// It counts and denies nobody, and its line says so.
@@ -718,7 +880,7 @@ fn what_makes_no_sense() {
         (
             Rule::with_policies("login", [Policy::concurrent(9)]).expect("valid"),
             ok(),
-            "nothing counts the requests of the key, expected a quota at their cost",
+            "no window counts the requests of the key, expected a quota with a window at their cost",
         ),
     ] {
         assert_eq!(error(rule, lockout), expected);
@@ -731,7 +893,7 @@ fn what_makes_no_sense() {
     let unlimited = Quotas::with_policies([Policy::from(Quota::per_minute(9)).of_subject("all")]);
     let unlimited = unlimited.expect("valid").unlimited(["user"]);
     let lifted = joint().with_plan("lifted", unlimited).expect("valid");
-    assert!(error(lifted, ok().subject("user")).contains("nothing counts"));
+    assert!(error(lifted, ok().subject("user")).contains("no window counts"));
     assert!(locked(ok()).with_outgoing().is_err());
 }
 
@@ -775,8 +937,5 @@ fn a_calendar_quota_alone() {
     let error = Rules::from_toml(text)
         .expect_err("nothing would be held")
         .to_string();
-    assert!(
-        error.contains("nothing counts the requests of the key"),
-        "{error}"
-    );
+    assert!(error.contains("expected a quota with a window"), "{error}");
 }

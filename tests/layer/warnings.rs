@@ -539,6 +539,101 @@ async fn a_request_is_charged_twice() {
     }
 }
 
+/// A lock-out by the credential itself locks nobody out: each guess is a key of its own. It is told
+/// when the rule is loaded, and no more when another file has mended it.
+#[tokio::test]
+async fn a_lockout_of_guesses() {
+    let log = kit::log::Log::start();
+    let file = |key: &str| {
+        let lockout = "lockout = { after = 5, hold = ['1h'], on = ['401'] }";
+        format!("[rules.login]\nmax-count = 9\nwindow = '1m'\nkey = {key}\n{lockout}")
+    };
+    for (key, name) in [
+        ("'bearer'", Some("bearer")),
+        ("'header:Authorization'", Some("header:authorization")),
+        (
+            "'header:proxy-authorization'",
+            Some("header:proxy-authorization"),
+        ),
+        ("['peer-ip', 'bearer']", Some("bearer")),
+        ("'header:x-user | bearer | peer-ip'", Some("bearer")),
+        (
+            "['method', 'header:x-api-key | peer-ip']",
+            Some("header:x-api-key"),
+        ),
+        ("'basic-user'", None),
+        ("['peer-ip', 'basic-user']", None),
+        ("'header:x-user'", None),
+    ] {
+        let limits = of_toml(&file(key));
+        let lines = log.lines();
+        assert_eq!(lines.len(), usize::from(name.is_some()), "{key}");
+        let text = format!("\"login\" locks out by {}", name.unwrap_or_default());
+        assert!(lines.iter().all(|it| it.contains(&text)), "{lines:?}");
+        let found = limits.warnings();
+        let found: Vec<_> = found
+            .iter()
+            .map(|it| (it.kind, it.name.as_deref()))
+            .collect();
+        let expected = name.map(|name| (Kind::LockoutOfGuesses, Some(name)));
+        assert_eq!(found, Vec::from_iter(expected), "{key}");
+    }
+    let limits = of_toml(&file("'bearer'"));
+    let replace = |key: &str| {
+        let rules = Rules::from_toml(&file(key)).expect("valid");
+        limits.rules().replace(rules);
+    };
+    assert_eq!(log.lines().len(), 1);
+    replace("'bearer | peer-ip'");
+    assert_eq!(log.lines().len(), 0, "it is known");
+    replace("'basic-user'");
+    assert_eq!(limits.warnings(), []);
+    replace("'bearer'");
+    assert_eq!(log.lines().len(), 1);
+}
+
+/// The same of keys from code, alone, joined, of a subject and of a layer.
+#[tokio::test]
+async fn a_lockout_of_guesses_in_code() {
+    let lockout = || {
+        let hold = [kit::HOUR];
+        tidegate::rule::Lockout::after(3).hold(hold).on(["401"])
+    };
+    let rule = || kit::per_hour("login", 9);
+    let locked = |rule: Rule| rule.with_lockout(lockout()).expect("it makes sense");
+    let subject =
+        |name: &str, key: Arc<dyn KeyExtractor>| Subject::new(name, key).limit(Quota::per_hour(9));
+    let joint = |locked_out: &str| {
+        let user = subject("user", Arc::new(Header::new("x-user")));
+        let subjects = [user, subject("token", Arc::new((PeerIp, Bearer)))];
+        let rule = Rule::joint("login", subjects).expect("valid");
+        let rule = rule.with_lockout(lockout().subject(locked_out));
+        rule.expect("it makes sense")
+    };
+    for (limits, expected) in [
+        (limits([locked(rule().with_key(Bearer))]), true),
+        (limits([locked(rule().with_key((Bearer, PeerIp)))]), true),
+        (limits([joint("token")]), true),
+        (limits([joint("user")]), false),
+        (limits([rule().with_key(Bearer)]), false),
+        (limits([locked(rule())]).key(Bearer.or(PeerIp)), true),
+        (limits([locked(rule())]).key(PeerIp), false),
+    ] {
+        let log = kit::log::Log::start();
+        let fields = [("authorization", "Bearer x"), ("x-user", "alice")];
+        for _ in 0..3 {
+            ask(&app_of(&limits, &["login"]), "/login", &fields).await;
+        }
+        let is_told = kinds(&limits) == [Kind::LockoutOfGuesses];
+        assert_eq!(is_told, expected, "{:?}", limits.warnings());
+        assert!(log.lines().len() <= 1, "{:?}", log.lines());
+    }
+    let of_layer = limits([locked(rule().with_key(PeerIp))]);
+    let app = kit::app(of_layer.layer("login").key(Bearer));
+    ask(&app, "/", &[("authorization", "Bearer x")]).await;
+    assert_eq!(kinds(&of_layer), [Kind::LockoutOfGuesses]);
+}
+
 /// Where clients choose the paths of checks, those that have no rule leave room for what else is
 /// wrong, in the list and in the log.
 #[tokio::test]

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 /// the test fails if one of its entries is not used any more.
 const BORDERS: &[(&str, &str, &str)] = &[
     // Values that know nothing else.
+    ("base64", "", ""),
     ("clock", "", ""),
     ("error", "named", ""),
     ("in_flight_counter", "", ""),
@@ -33,7 +34,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     // What is decided: no input and no output.
     ("algorithm", "decision error named quota", ""),
     ("factor", "algorithm quota", ""),
-    ("key", "error warning", ""),
+    ("key", "base64 error warning", ""),
     ("name", "key", ""),
     ("counts", "algorithm decision name", ""),
     (
@@ -69,7 +70,11 @@ const BORDERS: &[(&str, &str, &str)] = &[
          waiting",
         "",
     ),
-    ("callback", "decision error key rule store take trace", ""),
+    (
+        "callback",
+        "base64 decision error key rule store take trace",
+        "",
+    ),
     (
         "metrics",
         "decision error key named quota rule sync waiting",

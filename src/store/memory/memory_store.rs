@@ -41,6 +41,12 @@ use crate::warning::{Warning, WarningKind};
 /// apart from this one. Periods of the calendar are those of the host's clock; their counts have a
 /// room of the same size.
 ///
+/// So have keys that are held, or have failed under a [lock-out](crate::rule::Lockout). Where it is
+/// full, an eighth is forgotten of those that are not held: first how many times in a row they were
+/// held, then the failures that end soonest. So a flood of `max_keys` names that each fail once
+/// within the time of a lock-out makes it forget the failures of others, and never a hold; a new
+/// name is an error only while all are held, or where so many come within a tenth of a second.
+///
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -229,7 +235,7 @@ impl MemoryStore {
             return Ok((None, false));
         }
         let mut holds = lock(&self.holds);
-        if let Some(known) = holds.0.get(&count.name_in_store().plain()) {
+        if let Some(known) = holds.known.get(&count.name_in_store().plain()) {
             return Ok((known.held_for(now), known.has_failures(now)));
         }
         let may_fail = count.spec().lockout().is_some() && !ask.only_looks();
@@ -334,7 +340,11 @@ impl MemoryStore {
         let (_, _shard, now) = part.locked(name);
         let mut holds = lock(&part.holds);
         let state = holds.of_new(name.plain(), now, part.max_keys);
-        Ok(change(state.ok_or_else(|| part.full())?, count.spec(), now))
+        let number = change(state.ok_or_else(|| part.full())?, count.spec(), now);
+        if holds.known.len() >= part.nearly_full_at {
+            part.warn();
+        }
+        Ok(number)
     }
 
     /// Forgets what counts for each count, and returns how many counted.
@@ -347,7 +357,7 @@ impl MemoryStore {
                 return u64::from(lock(&part.calendars).reset(name, now));
             }
             let (hash, mut shard, now) = part.locked(name);
-            let holds = &mut lock(&part.holds).0;
+            let holds = &mut lock(&part.holds).known;
             let known = holds.remove(&name.plain()).unwrap_or_default();
             if let Some(spec) = count.spec().lockout() {
                 holds.insert(name.plain(), LockoutState::reset(spec, now));

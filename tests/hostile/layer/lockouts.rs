@@ -74,6 +74,48 @@ async fn lost_answers() {
     assert_eq!(begun.count(), 1, "{lines:?}");
 }
 
+/// A store that was told may have forgotten it after so long, and would count the failure twice.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_behind_its_time() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let lockout = Lockout::after(3)
+        .within(2 * SECOND)
+        .hold([HOUR])
+        .on(["401"]);
+    let rule = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
+    let world = World::new(
+        [rule.with_lockout(lockout).expect("it makes sense")],
+        Refuses(MemoryStore::new(), Arc::clone(&told)),
+    );
+    let began = tokio::time::Instant::now();
+    guesses(&world, "alice", 1).await;
+    assert!(world.limits.flush(MINUTE).await);
+    let told = told.lock().expect("no panic");
+    assert!(told.len() > 3, "{}", told.len());
+    assert!(told.iter().all(|at| *at - began < 2 * SECOND), "{told:?}");
+}
+
+/// Answers takes alone, and notes when it was told something.
+#[derive(Debug)]
+struct Refuses(MemoryStore, Arc<Mutex<Vec<tokio::time::Instant>>>);
+
+impl Store for Refuses {
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        self.0.take(ask)
+    }
+
+    fn change(&self, _: &Ask, _: &Change) -> StoreFuture<u64> {
+        let now = tokio::time::Instant::now();
+        self.1.lock().expect("no panic").push(now);
+        let away = StoreError::new(StoreErrorKind::Unavailable, "away");
+        StoreFuture::ready(Err(away))
+    }
+
+    fn name(&self) -> String {
+        "refuses".to_owned()
+    }
+}
+
 /// Redis stands still, or is killed and comes back with what it had: what failed meanwhile counts
 /// once it answers, and one warning says so.
 #[tokio::test(flavor = "multi_thread")]
@@ -311,4 +353,68 @@ impl Store for NeverAnswers {
     fn name(&self) -> String {
         "never answers".to_owned()
     }
+}
+
+/// The status of a login over a connection of its own, whose body ends so much later.
+async fn slow_login(to: std::net::SocketAddr, ends_after: Duration) -> u16 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let head = "POST / HTTP/1.1\r\nhost: a\r\nx-user: alice\r\ncontent-length: 1\r\n\r\n";
+    let mut connection = tokio::net::TcpStream::connect(to).await.expect("connects");
+    connection.write_all(head.as_bytes()).await.expect("writes");
+    let mut status = [0; 12];
+    // Who is denied is told before the end of the body.
+    tokio::select! {
+        read = connection.read_exact(&mut status) => assert!(read.is_ok(), "{read:?}"),
+        () = sleep(ends_after) => {
+            connection.write_all(b"x").await.expect("writes");
+            connection.read_exact(&mut status).await.expect("an answer");
+        }
+    }
+    let status = std::str::from_utf8(&status[9..]).expect("text");
+    status.parse().expect("a status")
+}
+
+/// A client chooses when its request ends. Twenty logins a second over two processes, whose bodies
+/// end later than failures count: those in progress are handled, and then nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_ends_slowly_is_locked_out() {
+    let server = Redis::start();
+    let (handled, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let most = Arc::new(AtomicUsize::new(0));
+    let mut addresses = Vec::new();
+    for _ in 0..2 {
+        let lockout = Lockout::after(5).within(SECOND).hold([HOUR]).on(["401"]);
+        let rule = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
+        let rule = rule.with_lockout(lockout).expect("it makes sense");
+        let limits = Limits::new([rule]).store(kit::store_on(&server).await);
+        let (handled, open, most) = (handled.clone(), open.clone(), most.clone());
+        let login = async move |request: Request<Body>| {
+            most.fetch_max(open.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let body = axum::body::to_bytes(request.into_body(), 10).await;
+            open.fetch_sub(1, Ordering::Relaxed);
+            handled.fetch_add(body.expect("a body").len(), Ordering::Relaxed);
+            StatusCode::UNAUTHORIZED
+        };
+        let app = Router::new().route("/", any(login).layer(limits.layer("login")));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a port");
+        addresses.push(listener.local_addr().expect("is bound"));
+        tokio::spawn(async move { axum::serve(listener, app).await });
+    }
+    let logins = (0..80).map(|at| {
+        let to = addresses[at % 2];
+        tokio::spawn(async move {
+            sleep(millis(50 * at as u64)).await;
+            slow_login(to, millis(1_200)).await
+        })
+    });
+    let statuses = join_all(logins).await.into_iter();
+    let statuses: Vec<_> = statuses.map(|it| it.expect("no panic")).collect();
+    let (handled, most) = (
+        handled.load(Ordering::Relaxed),
+        most.load(Ordering::Relaxed),
+    );
+    assert!(handled <= 5 + most, "{handled}, {most} at a time");
+    assert_eq!(statuses.iter().filter(|it| **it == 401).count(), handled);
+    assert!(statuses[60..].iter().all(|it| *it == 429), "{statuses:?}");
 }

@@ -59,6 +59,26 @@ async fn grpc_statuses_in_trailers_are_a_warning() {
     }
 }
 
+/// Under a lock-out no failure counts by such a status, and the warning says what does.
+#[tokio::test]
+async fn grpc_failures_in_trailers_are_a_warning() {
+    let lockout = tidegate::rule::Lockout::after(2)
+        .hold([HOUR])
+        .on(["grpc-16"]);
+    let rule = kit::per_hour("a", 10).with_key(Header::new("x-key"));
+    let rule = rule.with_lockout(lockout).expect("it makes sense");
+    let (limits, service) = world(rule, MemoryStore::new());
+    for _ in 0..3 {
+        assert_eq!(ask_grpc(&service, "").await, 200);
+    }
+    let [warning] = &limits.warnings()[..] else {
+        panic!("{:?}", limits.warnings());
+    };
+    let text = warning.to_string();
+    assert!(text.starts_with("\"a\" has lockout"), "{text}");
+    assert!(text.contains("Charges::failed under a lockout"), "{text}");
+}
+
 /// A client can make its request look like a gRPC request: then it pays.
 #[tokio::test]
 async fn a_request_that_pretends() {
