@@ -53,7 +53,7 @@ pub use degrade_callback::{BoxFuture, DegradeCallback, Denied};
 pub use error_callback::{
     AlsoWithFallback, ErrorCallback, ErrorCallbackChain, FailOpen, Failed, FailureKind, Recovery,
 };
-pub(crate) use error_callback::{Cause, recover, recover_inner, recover_own};
+pub(crate) use error_callback::{Cause, Instead, recover, recover_inner, recover_own};
 pub use grpc::is_grpc;
 pub use problem_document::Problem;
 pub(crate) use problem_document::{

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::action::{Admission, Refusal};
+use super::action::Admission;
 use super::admitted::Admitted;
 use super::decide::{Outcome, RequestPermits};
 use super::gate::Gate;
@@ -248,7 +248,7 @@ impl Call {
     async fn admission(mut self) -> Result<Option<Admission>, Refused> {
         match self.decided().await {
             None => Ok(None),
-            Some((gate, outcome)) => self.admit(gate, outcome),
+            Some((gate, outcome)) => Self::admit(gate, outcome),
         }
     }
 
@@ -269,7 +269,7 @@ impl Call {
                 Err(answer) => return Ok(Err(answer)),
             }
         }
-        self.admit(gate, outcome).map(Ok)
+        Self::admit(gate, outcome).map(Ok)
     }
 
     /// Asks the gate. Returns it with the outcome, which is not counted yet; `None` where nothing
@@ -293,16 +293,17 @@ impl Call {
             }
             Err(outcome) => *outcome,
         };
+        let outcome = match self.refuses_on_error {
+            true => outcome.refused_on_error(),
+            false => outcome,
+        };
         Some((gate, outcome))
     }
 
     /// Counts the outcome, and says whether the call goes on.
-    fn admit(&self, gate: Arc<Gate>, outcome: Outcome) -> Result<Option<Admission>, Refused> {
+    fn admit(gate: Arc<Gate>, outcome: Outcome) -> Result<Option<Admission>, Refused> {
         let rule = Arc::clone(outcome.rule());
-        let admission = match outcome {
-            Outcome::Failed(_, cause) if self.refuses_on_error => Err(Refusal::Failed(cause)),
-            outcome => gate.admission(outcome),
-        };
+        let admission = gate.admission(outcome);
         admission.map_err(|refusal| Refused::new(rule, refusal, gate))
     }
 
