@@ -329,7 +329,8 @@ impl Rule {
     /// Whether the sliding log may keep more than 10,000 entries for a key.
     pub(crate) fn has_large_log(&self) -> bool {
         const MAX: u64 = 10_000;
-        let is_large = |policy: &Policy| !policy.is_concurrent() && policy.quota().max() > MAX;
+        let has_entries = |it: &Policy| !it.is_concurrent() && it.period().is_none();
+        let is_large = |it: &Policy| has_entries(it) && it.quota().max() > MAX;
         let is_log = self.algorithm().algorithm() == Algorithm::SlidingLog;
         is_log && self.policies().iter().any(is_large)
     }

@@ -376,6 +376,23 @@ async fn a_log_is_large() {
     }
 }
 
+/// A quota of the calendar is a few bytes, whatever its max.
+#[tokio::test]
+async fn a_budget_is_no_log() {
+    let budget = || Policy::calendar(tidegate::rule::Period::MONTH, 1_000_000);
+    let large = Policy::from(Quota::per_hour(10_001));
+    for (policies, expected) in [
+        (vec![budget()], &[][..]),
+        (vec![budget(), Quota::per_hour(10_000).into()], &[]),
+        (vec![budget(), large], &[Kind::LargeLog]),
+    ] {
+        let rule = Rule::with_policies("p", policies).expect("valid");
+        let (limits, app) = of(rule.with_key(Everyone));
+        ask(&app, "/p", &[]).await;
+        assert_eq!(kinds(&limits), expected);
+    }
+}
+
 /// A check sees no response. Declared, its path is in use from the start.
 #[tokio::test]
 async fn checks() {
