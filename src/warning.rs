@@ -65,6 +65,9 @@ pub enum WarningKind {
     MoreHops,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
+    /// A rule in [shadow](crate::Rule::into_shadow) [settles](crate::Rule::with_settling): no
+    /// settlement reaches it, so it counts what was reserved.
+    SettlesInShadow,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), by responses
     /// alone, and [`Limits::check`](crate::Limits::check) or [`Limits::call`](crate::Limits::call),
     /// which see none, have charged it.
@@ -200,6 +203,11 @@ impl fmt::Display for Warning {
             WarningKind::LargeLog => format!(
                 "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \
                  entries for each key: use the algorithm \"sliding-window\" or \"gcra\""
+            ),
+            WarningKind::SettlesInShadow => format!(
+                "{path:?} settles and is in shadow, which no settlement reaches, so its denials \
+                 count reservations: for a dry run of what is used take shadow out, and set a max \
+                 that denies nobody"
             ),
             WarningKind::OutcomeOfCheck => format!(
                 "{path:?} has {name}, but limits.check and limits.call see no response, so nothing \

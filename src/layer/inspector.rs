@@ -48,6 +48,15 @@ impl Warnings {
         }
     }
 
+    /// What the rule itself shows.
+    pub(crate) fn of_rule(rule: &Rule) -> impl Iterator<Item = Warning> + use<> {
+        let of_log = rule.has_large_log();
+        let of_log = of_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
+        let is_lost = rule.is_shadow() && rule.settles();
+        let of_dry_run = is_lost.then(|| Warning::named(WarningKind::SettlesInShadow, "settles"));
+        of_log.into_iter().chain(of_dry_run)
+    }
+
     /// What requests have shown so far.
     pub(crate) fn found(&self) -> Vec<Warning> {
         lock(&self.found).clone()
@@ -158,8 +167,6 @@ impl Gate {
         let of_unused_key = has_unused_key.then(|| Warning::new(WarningKind::KeyOfJointRule));
         let exemptions = rule.exemptions().zip(fields);
         let of_exemptions = exemptions.and_then(|(it, fields)| it.warning(fields));
-        let has_large_log = rule.has_large_log();
-        let of_log = has_large_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
         let sees_none = rule.outcomes().is_some_and(|it| !it.contain_error());
         let is_check = fields.is_none() && sees_none;
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
@@ -167,8 +174,9 @@ impl Gate {
         let may_miss = fields.is_some() && matches!(self.rule, RuleSource::Named { .. });
         let has_none = may_miss && !self.knows_keys(rule);
         let of_no_key = has_none.then(|| Warning::new(WarningKind::NoKey));
-        let found = [of_unused_key, of_exemptions, of_log, of_check];
-        for found in of_keys.chain(of_no_key).chain(found.into_iter().flatten()) {
+        let found = [of_unused_key, of_exemptions, of_check];
+        let found = of_keys.chain(of_no_key).chain(found.into_iter().flatten());
+        for found in found.chain(Warnings::of_rule(rule)) {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.

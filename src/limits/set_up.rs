@@ -40,9 +40,14 @@ impl Limits {
     /// Each is logged once, with the feature `tracing`.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        let of_rules = |kind| [WarningKind::NoRule, WarningKind::UnusedRule].contains(&kind);
+        const OF_RULES: [WarningKind; 4] = [
+            WarningKind::NoRule,
+            WarningKind::UnusedRule,
+            WarningKind::LargeLog,
+            WarningKind::SettlesInShadow,
+        ];
         let mut all = self.warnings.found();
-        all.retain(|warning| !of_rules(warning.kind));
+        all.retain(|warning| !OF_RULES.contains(&warning.kind));
         let about = |kind| move |path: String| Warning::new(kind).about(&path);
         let without_rule = self.rules.paths_without_rule().into_iter();
         let without_rule = without_rule.take(Warnings::MAX_WITHOUT_RULE);
@@ -50,6 +55,10 @@ impl Limits {
         if self.warnings.has_started() {
             let unused = self.rules.paths_without_layer();
             all.extend(unused.into_iter().map(about(WarningKind::UnusedRule)));
+        }
+        let rules = self.rules.load();
+        for rule in rules.iter().filter(|it| rules.get(it.path()).is_some()) {
+            all.extend(Warnings::of_rule(rule).map(|it| it.about(rule.path())));
         }
         if let Some(store) = self.store.get() {
             all.extend(caught("store", "", || store.condition().warnings).unwrap_or_default());

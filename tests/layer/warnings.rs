@@ -393,6 +393,37 @@ async fn a_budget_is_no_log() {
     }
 }
 
+/// What a handler settles does not reach a rule in shadow, so a dry run of a budget counts what was
+/// reserved. It is known before the first request, and until the rule is corrected.
+#[test]
+fn a_dry_run_of_what_is_settled() {
+    let of = |shadow: bool, settles: bool| {
+        let of_both = format!("shadow = {shadow}\nsettles = {settles}");
+        of_toml(&format!(
+            "[rules.chat]\nmax-count = 1_000\nper = \"month\"\n{of_both}"
+        ))
+    };
+    for (shadow, settles) in [(false, true), (true, false), (false, false)] {
+        assert_eq!(of(shadow, settles).warnings(), []);
+    }
+    let limits = of(true, true);
+    let warning = only(&limits);
+    assert_eq!(warning.kind, Kind::SettlesInShadow);
+    assert_eq!(warning.path.as_deref(), Some("chat"));
+    assert!(
+        warning.to_string().contains("count reservations"),
+        "{warning}"
+    );
+    let text = "[rules.chat]\nmax-count = 1_000\nper = \"month\"\nsettles = true";
+    limits
+        .rules()
+        .replace(Rules::from_toml(text).expect("valid"));
+    assert_eq!(limits.warnings(), []);
+    let all = Rules::from_toml(&format!("shadow = true\n{text}"));
+    limits.rules().replace(all.expect("valid"));
+    assert_eq!(kinds(&limits), [Kind::SettlesInShadow]);
+}
+
 /// A check sees no response. Declared, its path is in use from the start.
 #[tokio::test]
 async fn checks() {
