@@ -72,6 +72,9 @@ pub enum WarningKind {
     /// alone, and [`Limits::check`](crate::Limits::check) or [`Limits::call`](crate::Limits::call),
     /// which see none, have charged it.
     OutcomeOfCheck,
+    /// [`Limits::plan`](crate::Limits::plan) or [`plan_value`](crate::Limits::plan_value) chooses a
+    /// plan by a request, and a check, a call or a peek, which have none, said no plan.
+    PlanOfCheck,
     /// Code has dropped what [`Limits::check`](crate::Limits::check) gave it, with the
     /// [permit](crate::layer::Admitted::permit), before it did or awaited anything: nothing limits
     /// what it does then.
@@ -213,6 +216,11 @@ impl fmt::Display for Warning {
                 "{path:?} has {name}, but limits.check and limits.call see no response, so nothing \
                  is given back: add \"error\" for functions that return an Err, or let the code \
                  call refund on the charge that the check returns"
+            ),
+            WarningKind::PlanOfCheck => format!(
+                "a check, call or peek of {path:?} says no plan, and what Limits::{name} finds in \
+                 requests does not reach it, so the rule's own quotas decide: add .{name}(..) to \
+                 it, or .plan_value(None) where these are meant"
             ),
             WarningKind::PermitNotKept => format!(
                 "{path:?} limits how many run at a time, but the permit that limits.check gave was \

@@ -58,6 +58,7 @@ pub struct Call {
     cost: Option<u64>,
     plan: Option<Plan>,
     plan_value: Option<Plan>,
+    says_plan: bool,
     wait: Duration,
     /// How many calls of the path may wait; `None`: as many as requests of a layer.
     max_waiting: Option<usize>,
@@ -73,6 +74,7 @@ impl Call {
             cost: None,
             plan: None,
             plan_value: None,
+            says_plan: false,
             wait: Duration::ZERO,
             max_waiting: None,
             refuses_on_error: false,
@@ -87,16 +89,20 @@ impl Call {
     }
 
     /// Decides by the quotas of this [plan](Rule::with_plan) of the rule. One that the rule does
-    /// not have counts as none. Default: none, the rule's own quotas.
+    /// not have counts as none. Default: none, the rule's own quotas: what
+    /// [`Limits::plan`](crate::Limits::plan) finds in a request does not reach a call.
     pub fn plan(mut self, name: &str) -> Self {
         self.plan = Some(Plan::new(name));
+        self.says_plan = true;
         self
     }
 
     /// Decides by this [plan](Plan::of), which comes before one that has a [name](Self::plan). One
-    /// that does not fit the rule counts as none. Default: none.
+    /// that does not fit the rule counts as none. Default: none; the closure of
+    /// [`Limits::plan_value`](crate::Limits::plan_value) does not reach a call.
     pub fn plan_value(mut self, plan: impl Into<Option<Plan>>) -> Self {
         self.plan_value = plan.into();
+        self.says_plan = true;
         self
     }
 
@@ -285,6 +291,9 @@ impl Call {
         };
         let rule = gate.rule_or_count()?;
         gate.inspect(&rule, None);
+        if !self.says_plan {
+            gate.inspect_plan(&rule);
+        }
         let outcome = match self.take(&gate, rule, keys) {
             Ok(take) => {
                 let anew = |rule| self.take(&gate, rule, self.keys.clone());

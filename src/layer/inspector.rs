@@ -121,6 +121,16 @@ impl Gate {
         permit.watched(move || warnings.add(warning.clone()))
     }
 
+    /// Looks whether one of the first checks lacks the plan that a request would have.
+    pub(super) fn inspect_plan(&self, rule: &Rule) {
+        if self.inspected.load(Ordering::Relaxed) <= ALL
+            && let Some(setter) = self.options.plan_setter(rule)
+        {
+            let warning = Warning::named(WarningKind::PlanOfCheck, setter);
+            self.warnings.add(warning.about(rule.path()));
+        }
+    }
+
     /// Looks whether a key of one of the first takes shows a token.
     #[inline]
     pub(super) fn inspect_keys(&self, take: &Take) {

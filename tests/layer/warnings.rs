@@ -440,6 +440,45 @@ async fn checks() {
     assert_eq!(wrong.paths_without_rule, ["r"]);
 }
 
+/// What chooses a plan by a request is not asked about a check: who calls it says the plan.
+#[tokio::test]
+async fn checks_without_the_plan_of_the_layers() {
+    let plan = || Plan::of([Quota::per_minute(100)]).expect("valid");
+    let of = |bind: fn(Limits) -> Limits| {
+        let quotas = Quotas::new([Quota::per_minute(100)]).expect("valid");
+        let named = per_minute("p", 1).with_plan("pro", quotas).expect("valid");
+        bind(limits([named, roomy("q")]))
+    };
+    let by_value = |limits: Limits| limits.plan_value("p", |_| None);
+    let by_name = |limits: Limits| limits.plan(|_| Some("pro"));
+    for (bind, setting) in [(by_value as fn(_) -> _, "plan_value"), (by_name, "plan")] {
+        let told = of(bind);
+        let unsaid = told.check("p", "alice");
+        told.check("p", "alice").plan("pro").await.expect("room");
+        told.check("p", "bob").plan_value(None).await.expect("room");
+        told.peek("p", "bob")
+            .plan_value(plan())
+            .await
+            .expect("an answer");
+        told.check("q", "alice").await.expect("room");
+        told.peek("q", "alice").await.expect("an answer");
+        assert_eq!(told.warnings(), []);
+        let _ = unsaid.await;
+        let warning = only(&told);
+        assert_eq!(warning.kind, Kind::PlanOfCheck);
+        assert_eq!(warning.path.as_deref(), Some("p"));
+        let text = warning.to_string();
+        assert!(text.contains(&format!(".{setting}(..)")), "{text}");
+
+        let peeked = of(bind);
+        peeked.peek("p", "alice").await.expect("an answer");
+        assert_eq!(kinds(&peeked), [Kind::PlanOfCheck]);
+    }
+    let unbound = of(|limits| limits);
+    unbound.check("p", "alice").await.expect("room");
+    assert_eq!(unbound.warnings(), []);
+}
+
 /// The first hundred requests are all looked at, then one of 64, and none after ten thousand.
 #[tokio::test]
 async fn later_requests_are_free() {
