@@ -46,7 +46,9 @@ pub(crate) fn quota_exceeded(
             let is_busy = is_told_busy(rule, decision);
             let mut message = match () {
                 () if is_busy => BUSY.to_ascii_lowercase().into_bytes(),
-                () if decision.is_locked_out() => LOCKED_OUT.to_ascii_lowercase().into_bytes(),
+                () if decision.is_denied_by_lockout() => {
+                    LOCKED_OUT.to_ascii_lowercase().into_bytes()
+                }
                 () => b"quota exceeded".to_vec(),
             };
             for (at, policy) in shown_policies(rule, decision).enumerate() {
@@ -85,7 +87,7 @@ fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     let body = match rule.policies() {
         _ if is_told_busy(rule, decision) => write_busy(rule, decision),
-        _ if decision.is_locked_out() => LOCKED_OUT_DOCUMENT.into(),
+        _ if decision.is_denied_by_lockout() => LOCKED_OUT_DOCUMENT.into(),
         // A denial without exceeded quotas is that of a custom store.
         [_] if decision.verdict() != Verdict::Never
             && decision.denied_by(rule.policies()).next().is_some() =>

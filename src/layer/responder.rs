@@ -169,7 +169,9 @@ impl Gate {
             _ if !notes.are_on() => {}
             None => notes.denied(take.rule(), take.key(), decision.verdict()),
             Some(_) => {
-                let locked = take.lockout_count().filter(|_| decision.is_locked_out());
+                let locked = take
+                    .lockout_count()
+                    .filter(|_| decision.is_denied_by_lockout());
                 let locked = locked.map(|count| count.places(take.rule().counts()));
                 let reset = |places: &[usize]| {
                     if locked == Some(places) {

@@ -163,7 +163,7 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
         [] => take.decision_of(Vec::new()),
         _ => asked(page, store.take(&take.ask.clone().looking())).await?,
     };
-    let locked_out = state.retry_after().filter(|_| state.is_locked_out());
+    let locked_out = state.retry_after().filter(|_| state.is_denied_by_lockout());
     let times = match locked_out {
         Some(_) => Some(asked(page, store.change(&take, &Change::AskLockout)).await?),
         None => None,

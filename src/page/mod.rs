@@ -100,7 +100,9 @@ use axum::Router;
 use http::request::Parts;
 
 use self::masked::masked;
+use crate::key::Key;
 use crate::limits::Limits;
+use crate::metrics::KeyNamer;
 
 /// The page of some [`Limits`]: see the [module](crate::page).
 #[derive(Clone)]
@@ -142,7 +144,8 @@ impl Page {
     }
 
     /// Shows keys, addresses, messages of errors, the names of files and of those who let a key
-    /// through or block it, and their notes. The events that log a change name the key, too. Of a
+    /// through or block it, and their notes. The events that log a change or a lock-out name the
+    /// key, too, as the first page of these limits does. Of a
     /// part that looks like a token the first four characters are shown. Default: a key is shown as
     /// a hash of it, made with a secret of the service, and an error by its kind.
     pub fn show_keys(mut self) -> Self {
@@ -197,6 +200,13 @@ impl Page {
     /// once a second what the layers count, and they note whose requests they deny.
     pub fn router(self) -> Router {
         self.limits.watch_for_page();
+        let (member, shows_keys) = (Arc::clone(&self.limits.member), self.shows_keys);
+        let name = move |path: &str, key: &Key| match shows_keys {
+            true => masked(key.as_str()),
+            false => member.row(path, key.as_str()),
+        };
+        let limited = &self.limits.paths.limited;
+        let _ = limited.namer.set(KeyNamer(Box::new(name)));
         router::router(self)
     }
 }

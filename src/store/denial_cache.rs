@@ -369,9 +369,15 @@ impl CachedDenial {
         let valid_for = match decision.verdict() {
             // When it is over, nobody knows.
             Verdict::Allowed | Verdict::Busy { .. } => return None,
-            Verdict::Denied { retry_after } | Verdict::OnHold { retry_after } => nanos(retry_after),
             // Another process may end it.
-            Verdict::LockedOut { retry_after } => nanos(retry_after.min(MAX_LOCKED_OUT)),
+            Verdict::Denied { retry_after } | Verdict::LockedOut { retry_after }
+                if decision.is_locked_out() =>
+            {
+                nanos(retry_after.min(MAX_LOCKED_OUT))
+            }
+            Verdict::Denied { retry_after }
+            | Verdict::OnHold { retry_after }
+            | Verdict::LockedOut { retry_after } => nanos(retry_after),
             Verdict::Never => u64::MAX,
         };
         let counts = ask.counts().iter();
