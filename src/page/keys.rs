@@ -91,6 +91,9 @@ pub(super) async fn set(
         let (by, target) = change(page, request).await?;
         let factor = target.body.get("factor").and_then(Value::as_f64);
         let note = target.body.get("note").and_then(Value::as_str);
+        let only = target.body.get("only").cloned().map(serde_json::from_value);
+        let message = "only is no list of the names of quotas".to_owned();
+        let only: Option<Vec<Box<str>>> = only.transpose().map_err(|_| wrong(message))?;
         let seconds = target.body.get("seconds").and_then(Value::as_u64);
         // An end needs no factor.
         let of_end = (seconds == Some(0)).then_some(Factor::ONE);
@@ -110,6 +113,7 @@ pub(super) async fn set(
             key: target.name.as_str().into(),
             by: by.as_deref().map(Arc::from),
             note: note.map(Arc::from),
+            only: only.unwrap_or_default().into(),
             time: Duration::from_secs(seconds),
         };
         let operated = page.limits.operate(one, page.shown(target.name.as_str()));
