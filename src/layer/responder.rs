@@ -206,7 +206,9 @@ impl Gate {
         };
         let mut denied_by = decision.denied_by(take.rule().policies());
         if let Some(policy) = denied_by.find(is_below) {
-            let warning = Warning::of(WarningKind::CostAboveQuota, policy.name());
+            let (name, max) = (policy.name(), algorithm.limit(&policy.quota()));
+            let name = format!("{name:?} of {max} by costing {}", take.cost());
+            let warning = Warning::of(WarningKind::CostAboveQuota, name);
             self.warnings.add(warning.about(take.rule().path()));
         }
     }
