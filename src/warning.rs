@@ -175,9 +175,9 @@ impl fmt::Display for Warning {
                  \"everyone\")"
             ),
             WarningKind::CostAboveQuota => format!(
-                "a request for {path:?} is above its quota {name}, so it is denied for good: make \
-                 the quota or its burst larger, or the cost smaller; a quota that counts requests \
-                 beside units needs a cost of its own, .with_cost(1), in a file cost = 1"
+                "a request for {path:?} costs more than its quota {name:?} ever admits, so it is denied \
+                 for good: make the quota or its burst larger, or the cost smaller; a quota that \
+                 counts requests beside units needs the cost 1: .with_cost(1), in a file cost = 1"
             ),
             WarningKind::UnusedRule => format!(
                 "neither a layer nor a check has used the rule {path:?}: make a layer of this path, \

@@ -227,6 +227,8 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// | has no key, by the server's mistake | 500 | 13, `INTERNAL` |
 /// | was allowed, and its handler failed | none: the handler's error is returned | the same |
 ///
+/// `docs/problem.schema.json` of the repository is the JSON schema of these documents, with examples.
+///
 /// The [kind](crate::key::KeyErrorKind) of the error says whose mistake a missing key is. A gRPC
 /// response is 200 with the status in its head (*trailers only*), and mirrors the request's content
 /// type. `Retry-After` and the `RateLimit` fields are the same as in HTTP: gRPC clients find them

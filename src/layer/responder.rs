@@ -206,9 +206,7 @@ impl Gate {
         };
         let mut denied_by = decision.denied_by(take.rule().policies());
         if let Some(policy) = denied_by.find(is_below) {
-            let (name, max) = (policy.name(), algorithm.limit(&policy.quota()));
-            let name = format!("{name:?} of {max} by costing {}", take.cost());
-            let warning = Warning::of(WarningKind::CostAboveQuota, name);
+            let warning = Warning::of(WarningKind::CostAboveQuota, policy.name());
             self.warnings.add(warning.about(take.rule().path()));
         }
     }
@@ -359,11 +357,7 @@ impl Outcome {
     pub(super) fn is_for<A>(&self, callback: &(impl ErrorCallback<A> + ?Sized)) -> bool {
         match self {
             Self::Failed(..) => true,
-            Self::Proceed(..) => callback.also_with_fallback(),
-            decided => {
-                let failure = decided.decision().and_then(Decision::failure);
-                failure.is_some() && callback.also_with_fallback()
-            }
+            decided => callback.also_with_fallback() && decided.cause().is_some(),
         }
     }
 

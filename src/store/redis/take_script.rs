@@ -486,10 +486,10 @@ impl<'a> ReplyGroup<'a> {
         let mut decision =
             Decision::from_states(self.verdict, Source::Redis, self.cost, states, receipt);
         decision.has_failures = self.has_failures;
-        match self.is_locked_out {
-            true => decision.and_locked_out(),
-            false => decision,
+        if self.is_locked_out {
+            decision = decision.and_locked_out();
         }
+        decision
     }
 }
 
