@@ -75,6 +75,8 @@ enum Why {
     Busy,
     Hold,
     LockedOut,
+    /// By quotas, for longer than the key is locked out.
+    QuotasAndLockout,
 }
 
 /// What a store found.
@@ -493,11 +495,25 @@ impl Decision {
         matches!(self.why, Why::Hold)
     }
 
-    /// Whether the key is [locked out](crate::rule::Lockout) after failures. A
+    /// Whether the key is [locked out](crate::rule::Lockout) after failures, also while a quota
+    /// denies it for longer: then the [verdict](Self::verdict) is about that quota. A
     /// [look](crate::Limits::peek) that is allowed says it, too.
     #[must_use]
     pub const fn is_locked_out(&self) -> bool {
+        matches!(self.why, Why::LockedOut | Why::QuotasAndLockout)
+    }
+
+    /// Whether nothing denies it for longer than its lock-out.
+    pub(crate) const fn is_denied_by_lockout(&self) -> bool {
         matches!(self.why, Why::LockedOut)
+    }
+
+    /// This decision about a key that is locked out for a shorter time than its quotas deny it.
+    pub(crate) fn and_locked_out(mut self) -> Self {
+        if matches!((self.found, self.why), (Found::Denied, Why::Quotas)) {
+            self.why = Why::QuotasAndLockout;
+        }
+        self
     }
 
     const fn rare(&self) -> Option<&Arc<RareStates>> {
@@ -534,7 +550,7 @@ impl Decision {
         match self.found {
             Found::Allowed => Verdict::Allowed,
             Found::Denied => match self.why {
-                Why::Quotas => Verdict::Denied { retry_after },
+                Why::Quotas | Why::QuotasAndLockout => Verdict::Denied { retry_after },
                 Why::Busy => Verdict::Busy { retry_after },
                 Why::Hold => Verdict::OnHold { retry_after },
                 Why::LockedOut => Verdict::LockedOut { retry_after },
@@ -581,8 +597,8 @@ impl Decision {
         let is_longer = self
             .retry_after()
             .is_none_or(|retry_after| retry_after < time);
+        let is_locked_out = matches!(says, Verdict::LockedOut { .. });
         if is_longer && !matches!(self.found, Found::Never) {
-            let is_locked_out = matches!(says, Verdict::LockedOut { .. });
             let why = if is_locked_out {
                 Why::LockedOut
             } else {
@@ -598,6 +614,9 @@ impl Decision {
             }
             (self.found, self.why, self.retry_after) = (Found::Denied, why, micros(time));
             return self.with_receipt(None);
+        }
+        if is_locked_out {
+            return self.and_locked_out();
         }
         self
     }

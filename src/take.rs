@@ -307,6 +307,14 @@ impl Take {
         (name, key.unwrap_or_else(|| self.key().clone()))
     }
 
+    /// Whose failures are counted: the key, or that of one subject.
+    pub(crate) fn lockout_key(&self) -> Key {
+        match self.lockout_count().map(|count| self.key_of(count)) {
+            Some((Some(subject), key)) => key.of_subject(&subject),
+            _ => self.key().clone(),
+        }
+    }
+
     /// Under a rule of several subjects, what names each of them on the page, with the most
     /// that is known of the rule's quotas at its places; without those of which nothing is.
     pub(crate) fn keys_of_subjects<T: Ord>(

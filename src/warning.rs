@@ -69,10 +69,16 @@ pub enum WarningKind {
     MoreHops,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
+    /// A rule in [shadow](crate::Rule::into_shadow) [settles](crate::Rule::with_settling): no
+    /// settlement reaches it, so it counts what was reserved.
+    SettlesInShadow,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), by responses
     /// alone, and [`Limits::check`](crate::Limits::check) or [`Limits::call`](crate::Limits::call),
     /// which see none, have charged it.
     OutcomeOfCheck,
+    /// [`Limits::plan`](crate::Limits::plan) or [`plan_value`](crate::Limits::plan_value) chooses a
+    /// plan by a request, and a check, a call or a peek, which have none, said no plan.
+    PlanOfCheck,
     /// Code has dropped what [`Limits::check`](crate::Limits::check) gave it, with the
     /// [permit](crate::layer::Admitted::permit), before it did or awaited anything: nothing limits
     /// what it does then.
@@ -182,7 +188,8 @@ impl fmt::Display for Warning {
             ),
             WarningKind::CostAboveQuota => format!(
                 "a request for {path:?} costs more than its quota {name:?} ever admits, so it is denied \
-                 for good: make the quota or its burst larger, or the cost smaller"
+                 for good: make the quota or its burst larger, or the cost smaller; a quota that \
+                 counts requests beside units needs the cost 1: .with_cost(1), in a file cost = 1"
             ),
             WarningKind::LockoutOfGuesses => format!(
                 "{path:?} locks out by {name}, and each guess is another key, so none is ever locked \
@@ -218,10 +225,20 @@ impl fmt::Display for Warning {
                 "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \
                  entries for each key: use the algorithm \"sliding-window\" or \"gcra\""
             ),
+            WarningKind::SettlesInShadow => format!(
+                "{path:?} settles and is in shadow, which no settlement reaches, so its denials \
+                 count reservations: for a dry run of what is used take shadow out, and set a max \
+                 that denies nobody"
+            ),
             WarningKind::OutcomeOfCheck => format!(
                 "{path:?} has {name}, but limits.check and limits.call see no response, so nothing \
                  is given back: add \"error\" for functions that return an Err, or let the code \
                  call refund on the charge that the check returns"
+            ),
+            WarningKind::PlanOfCheck => format!(
+                "a check, call or peek of {path:?} says no plan, and what Limits::{name} finds in \
+                 requests does not reach it, so the rule's own quotas decide: add .{name}(..) to \
+                 it, or .plan_value(None) where these are meant"
             ),
             WarningKind::PermitNotKept => format!(
                 "{path:?} limits how many run at a time, but the permit that limits.check gave was \

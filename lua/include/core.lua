@@ -121,7 +121,9 @@ local function answers(state, cost, takes, fitting)
     if cost > limit - own[n].used then number = max(number, wait(own[n], limit, cost)) end
   end
   local held = state.held
-  if verdict == DENIED and held and held > number then verdict, number = ON_HOLD, held end
+  if verdict == DENIED and held then
+    if held > number then verdict, number = ON_HOLD, held else verdict = DENIED_ON_HOLD end
+  end
   return text .. answer(state, verdict, takes - fitting, number)
 end
 

@@ -136,10 +136,7 @@ fn call(arguments: &Arguments) -> TokenStream {
             };
             quote!(.#setter(#value))
         });
-    let refuses = arguments
-        .named("on_error")
-        .map(|_| quote!(.refuse_on_error()));
-    quote!(#tidegate::Limits::call(#limits, #path) #(#setters)* #refuses)
+    quote!(#tidegate::Limits::call(#limits, #path) #(#setters)*)
 }
 
 fn borrowed(value: &Expr) -> TokenStream {

@@ -64,7 +64,7 @@ use proc_macro::TokenStream;
 /// | `plan_value` | a `Plan`, or an `Option` of one: what a customer bought, from a table | none |
 /// | `wait` | a `Duration`: how long it may wait where it is denied | it does not wait |
 /// | `degrade` | an async function of `Denied` that returns what the function returns | the refusal is converted |
-/// | `on_error` | the same of `Failed`, where there is no decision; only beside `degrade` | the refusal is converted |
+/// | `on_error` | the same of `Failed`, where there is no decision, and the rule does not proceed; only beside `degrade` | the refusal is converted |
 /// | `on_error_chain` | an `ErrorCallbackChain`, such as a `LazyLock` or a field; it comes before `on_error` | none |
 /// | `crate` | the path of the crate `tidegate`, if it has another name | `::tidegate` |
 ///

@@ -24,9 +24,9 @@ use crate::rule::Rule;
 /// callback for each type of error. A panic is answered with a 500. The layer adds `Cache-Control:
 /// no-store` to the response, and to a 503 `Retry-After`, unless the callback has set them.
 ///
-/// Where a [fallback](crate::Resilient::fallback) has decided in place of the store, its decision
-/// applies and the callback is not called, unless it says that it
-/// [wants to be](Self::also_with_fallback).
+/// Where a rule says [`OnError::Proceed`](crate::rule::OnError::Proceed), or a
+/// [fallback](crate::Resilient::fallback) has decided in place of the store, that applies and the
+/// callback is not called, unless it says that it [wants to be](Self::also_with_fallback).
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,17 +45,17 @@ pub trait ErrorCallback<A = Response>: Send + Sync + 'static {
     /// What happens to the request.
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery<A>>;
 
-    /// Whether this callback is called, too, where a fallback has decided. It may then answer in
-    /// place of the [fallback's decision](Failed::fallback), which applies if it
-    /// [propagates](Recovery::Propagate). Default: `false`. [`AlsoWithFallback`] says so for a
-    /// closure.
+    /// Whether this callback is called, too, where a fallback has decided, or the rule
+    /// [proceeds](crate::rule::OnError::Proceed). It may then answer in place of that, which
+    /// applies if it [propagates](Recovery::Propagate): [`Failed::fallback`] is the decision.
+    /// Default: `false`. [`AlsoWithFallback`] says so for a closure.
     fn also_with_fallback(&self) -> bool {
         false
     }
 }
 
-/// An error callback that is called, too, where a fallback has decided: to count outages, or to
-/// answer in place of the fallback.
+/// An error callback that is called, too, where a fallback has decided or the rule proceeds: to
+/// count outages, or to answer in place of these.
 ///
 /// ```
 /// use std::time::Duration;
@@ -175,12 +175,26 @@ pub enum FailureKind {
 #[derive(Clone)]
 pub(crate) enum Cause {
     Key(KeyError),
-    /// With the decision that a fallback made in place of the store.
-    Store(StoreError, Option<Decision>),
+    Store(StoreError, Instead),
     Inner(Arc<dyn Any + Send + Sync>, &'static str),
 }
 
+/// What decides in place of the store that has failed.
+#[derive(Clone)]
+pub(crate) enum Instead {
+    Nothing,
+    /// The rule, which [proceeds](crate::rule::OnError::Proceed).
+    Rule,
+    Fallback(Decision),
+}
+
 impl Cause {
+    /// Whether callbacks are asked that do not say that they [want to
+    /// be](ErrorCallback::also_with_fallback).
+    const fn is_undecided(&self) -> bool {
+        !matches!(self, Self::Store(_, Instead::Rule | Instead::Fallback(_)))
+    }
+
     pub(super) fn inner<E: Send + Sync + 'static>(error: Arc<E>) -> Self {
         Self::Inner(error, type_name::<E>())
     }
@@ -207,8 +221,8 @@ impl Failed {
     #[must_use]
     pub const fn fallback(&self) -> Option<&Decision> {
         match &self.cause {
-            Cause::Store(_, fallback) => fallback.as_ref(),
-            Cause::Key(_) | Cause::Inner(..) => None,
+            Cause::Store(_, Instead::Fallback(decision)) => Some(decision),
+            _ => None,
         }
     }
 
@@ -448,7 +462,7 @@ impl<A: 'static> ErrorCallbackChain<A> {
 impl<A: Send + 'static> ErrorCallback<A> for ErrorCallbackChain<A> {
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery<A>> {
         let is_called = |entry: &&ChainEntry<A>| {
-            let is_wanted = failed.fallback().is_none() || entry.callback.also_with_fallback();
+            let is_wanted = failed.cause.is_undecided() || entry.callback.also_with_fallback();
             is_wanted && (entry.matches)(&failed)
         };
         match self.entries.iter().find(is_called) {

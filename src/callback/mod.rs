@@ -56,7 +56,7 @@ pub use degrade_callback::{BoxFuture, DegradeCallback, Denied};
 pub use error_callback::{
     AlsoWithFallback, ErrorCallback, ErrorCallbackChain, FailOpen, Failed, FailureKind, Recovery,
 };
-pub(crate) use error_callback::{Cause, recover, recover_inner, recover_own};
+pub(crate) use error_callback::{Cause, Instead, recover, recover_inner, recover_own};
 pub use form::Form;
 pub(crate) use form::{AnswerForm, Refusing};
 pub(crate) use grpc::GrpcCall;

@@ -52,7 +52,7 @@ impl Refusing<'_> {
                 let is_busy = is_told_busy(rule, decision);
                 let mut message = match () {
                     () if is_busy => BUSY.to_ascii_lowercase(),
-                    () if decision.is_locked_out() => LOCKED_OUT.to_ascii_lowercase(),
+                    () if decision.is_denied_by_lockout() => LOCKED_OUT.to_ascii_lowercase(),
                     () => "quota exceeded".to_owned(),
                 };
                 for (at, policy) in shown_policies(rule, decision).enumerate() {
@@ -100,7 +100,7 @@ pub(super) fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     let body = match rule.policies() {
         _ if is_told_busy(rule, decision) => write_busy(rule, decision),
-        _ if decision.is_locked_out() => LOCKED_OUT_DOCUMENT.into(),
+        _ if decision.is_denied_by_lockout() => LOCKED_OUT_DOCUMENT.into(),
         // A denial without exceeded quotas is that of a custom store.
         [_] if decision.verdict() != Verdict::Never
             && decision.denied_by(rule.policies()).next().is_some() =>
@@ -225,6 +225,8 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// | has no key, by the client's mistake | 400 | 3, `INVALID_ARGUMENT` |
 /// | has no key, by the server's mistake | 500 | 13, `INTERNAL` |
 /// | was allowed, and its handler failed | none: the handler's error is returned | the same |
+///
+/// `docs/problem.schema.json` of the repository is the JSON schema of these documents, with examples.
 ///
 /// The [kind](crate::key::KeyErrorKind) of the error says whose mistake a missing key is. A gRPC
 /// response is 200 with the status in its head (*trailers only*), and mirrors the request's content

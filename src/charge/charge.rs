@@ -53,7 +53,7 @@ pub(super) struct ChargeInner {
     /// With the receipt. A layer hands on decision and charge together.
     decision: Decision,
     /// Those of the layer that charged the request.
-    counters: Option<Arc<RuleCounters>>,
+    pub(super) counters: Option<Arc<RuleCounters>>,
     /// Is done once more was charged than reserved.
     behind: Option<Behind>,
     /// Asks what nobody waits for.

@@ -186,7 +186,10 @@ impl Report {
         let until = SystemTime::now()
             .checked_add(hold)
             .map(httpdate::fmt_http_date);
-        let key = take.key().hashed().to_string();
+        let key = take.lockout_key();
+        let counters = self.charge.inner.counters.as_ref();
+        let named = counters.and_then(|it| it.notes.name(path, &key));
+        let key = named.unwrap_or_else(|| key.hashed().to_string());
         let (shadow, until) = (take.in_shadow(), until.unwrap_or_default());
         trace::event!(warn: path, key, step, until, shadow, "a key is locked out");
     }

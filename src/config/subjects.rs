@@ -125,7 +125,8 @@ struct KnownSubject {
 impl KnownSubject {
     fn name(&self) -> &str {
         let name = self.name.as_deref().or(self.key.as_deref());
-        name.unwrap_or("everyone")
+        // Code may say whom the rule counts: the name says nothing of that.
+        name.unwrap_or("key")
     }
 
     /// The subject, without quotas.

@@ -40,8 +40,9 @@ struct OperatorEntry {
     end: Instant,
 }
 
-/// What operators say of the key of each subject of a take, or of its only key.
-type Said = SmallVec<[Option<(OperatorKind, Duration)>; 8]>;
+/// What operators say of the key of each subject of a take, or of its only key: what, for how long,
+/// and the names of the quotas if it is about some alone.
+type Said = SmallVec<[Option<(OperatorKind, Duration, Arc<[Box<str>]>)>; 8]>;
 
 impl OperatorKeys {
     /// What becomes of this take now. A blocked key of any subject denies it, unless the rule is
@@ -127,8 +128,11 @@ impl OperatorKeys {
         };
         let find = |key: &str| {
             let found = entries[places_of(&entries, rule.path(), key)].iter();
-            let found = found.filter_map(OperatorEntry::now);
-            found.filter(|(kind, _)| applies(*kind)).max()
+            let found = found.filter_map(|entry| {
+                let (kind, time) = entry.now().filter(|(kind, _)| applies(*kind))?;
+                Some((kind, time, Arc::clone(&entry.one.only)))
+            });
+            found.max()
         };
         let Some(keys) = take.keys() else {
             return Said::from_iter([find(take.key().as_str())]);
@@ -153,12 +157,12 @@ impl OperatorEntry {
 fn of_keys(said: &Said, take: &Take) -> OperatorSays {
     match said.iter().flatten().max() {
         None => OperatorSays::Nothing,
-        Some((OperatorKind::Blocked, time)) => OperatorSays::Blocked(blocked(take, *time)),
-        Some((OperatorKind::Raised(_), _)) => {
+        Some((OperatorKind::Blocked, time, _)) => OperatorSays::Blocked(blocked(take, *time)),
+        Some((OperatorKind::Raised(_), ..)) => {
             OperatorSays::Instead(raised(take.clone(), said).into())
         }
-        Some((OperatorKind::LetThrough, _)) => {
-            let is_through = |at: usize| said[at].is_some_and(|it| !it.0.is_raise());
+        Some((OperatorKind::LetThrough, ..)) => {
+            let is_through = |at: usize| said[at].as_ref().is_some_and(|it| !it.0.is_raise());
             match take.without(is_through) {
                 None => OperatorSays::LetThrough,
                 Some(others) => OperatorSays::Instead(raised(others, said).into()),
@@ -167,11 +171,17 @@ fn of_keys(said: &Said, take: &Take) -> OperatorSays {
     }
 }
 
-/// This take under the factors of its subjects.
+/// This take under the factors of its quotas.
 fn raised(take: Take, said: &Said) -> Take {
-    let factors = said.iter().map(|it| match it {
-        Some((OperatorKind::Raised(factor), _)) => *factor,
-        _ => Factor::ONE,
+    let rule = take.rule();
+    let factors = rule.policies().iter().map(|policy| {
+        let subject = policy.subject().and_then(|it| rule.place_of_subject(it));
+        let is_meant =
+            |only: &[Box<str>]| only.is_empty() || only.iter().any(|name| **name == *policy.name());
+        match said.get(subject.unwrap_or(0)) {
+            Some(Some((OperatorKind::Raised(factor), _, only))) if is_meant(only) => *factor,
+            _ => Factor::ONE,
+        }
     });
     let factors: Factors = factors.collect();
     if factors.iter().all(|it| *it == Factor::ONE) {

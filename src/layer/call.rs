@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::action::{Admission, Refusal};
+use super::action::Admission;
 use super::admitted::Admitted;
 use super::decide::{Outcome, RequestPermits};
 use super::gate::Gate;
@@ -58,6 +58,7 @@ pub struct Call {
     cost: Option<u64>,
     plan: Option<Plan>,
     plan_value: Option<Plan>,
+    says_plan: bool,
     wait: Duration,
     /// How many calls of the path may wait; `None`: as many as requests of a layer.
     max_waiting: Option<usize>,
@@ -73,6 +74,7 @@ impl Call {
             cost: None,
             plan: None,
             plan_value: None,
+            says_plan: false,
             wait: Duration::ZERO,
             max_waiting: None,
             refuses_on_error: false,
@@ -87,16 +89,20 @@ impl Call {
     }
 
     /// Decides by the quotas of this [plan](Rule::with_plan) of the rule. One that the rule does
-    /// not have counts as none. Default: none, the rule's own quotas.
+    /// not have counts as none. Default: none, the rule's own quotas: what
+    /// [`Limits::plan`](crate::Limits::plan) finds in a request does not reach a call.
     pub fn plan(mut self, name: &str) -> Self {
         self.plan = Some(Plan::new(name));
+        self.says_plan = true;
         self
     }
 
     /// Decides by this [plan](Plan::of), which comes before one that has a [name](Self::plan). One
-    /// that does not fit the rule counts as none. Default: none.
+    /// that does not fit the rule counts as none. Default: none; the closure of
+    /// [`Limits::plan_value`](crate::Limits::plan_value) does not reach a call.
     pub fn plan_value(mut self, plan: impl Into<Option<Plan>>) -> Self {
         self.plan_value = plan.into();
+        self.says_plan = true;
         self
     }
 
@@ -248,7 +254,7 @@ impl Call {
     async fn admission(mut self) -> Result<Option<Admission>, Refused> {
         match self.decided().await {
             None => Ok(None),
-            Some((gate, outcome)) => self.admit(gate, outcome),
+            Some((gate, outcome)) => Self::admit(gate, outcome),
         }
     }
 
@@ -269,7 +275,7 @@ impl Call {
                 Err(answer) => return Ok(Err(answer)),
             }
         }
-        self.admit(gate, outcome).map(Ok)
+        Self::admit(gate, outcome).map(Ok)
     }
 
     /// Asks the gate. Returns it with the outcome, which is not counted yet; `None` where nothing
@@ -285,6 +291,9 @@ impl Call {
         };
         let rule = gate.rule_or_count()?;
         gate.inspect(&rule, None);
+        if !self.says_plan {
+            gate.inspect_plan(&rule);
+        }
         let outcome = match self.take(&gate, rule, keys) {
             Ok(take) => {
                 let anew = |rule| self.take(&gate, rule, self.keys.clone());
@@ -293,16 +302,17 @@ impl Call {
             }
             Err(outcome) => *outcome,
         };
+        let outcome = match self.refuses_on_error {
+            true => outcome.refused_on_error(),
+            false => outcome,
+        };
         Some((gate, outcome))
     }
 
     /// Counts the outcome, and says whether the call goes on.
-    fn admit(&self, gate: Arc<Gate>, outcome: Outcome) -> Result<Option<Admission>, Refused> {
+    fn admit(gate: Arc<Gate>, outcome: Outcome) -> Result<Option<Admission>, Refused> {
         let rule = Arc::clone(outcome.rule());
-        let admission = match outcome {
-            Outcome::Failed(_, cause) if self.refuses_on_error => Err(Refusal::Failed(cause)),
-            outcome => gate.admission(outcome),
-        };
+        let admission = gate.admission(outcome);
         admission.map_err(|refusal| Refused::new(rule, refusal, gate))
     }
 

@@ -25,7 +25,7 @@ use super::gate::Gate;
 use super::outage::capabilities;
 use super::shadow_take::ask_in_shadow;
 use super::waiting::left_of;
-use crate::callback::Cause;
+use crate::callback::{Cause, Instead};
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
@@ -47,9 +47,9 @@ pub(crate) enum Outcome {
     /// With the instant since when it has waited, if it has waited, and its permits.
     Allowed(Charge, Option<Instant>, RequestPermits),
     Denied(Take, Decision),
-    /// It is admitted without a decision.
+    /// It is admitted without a decision: the rule or a callback says so.
     Proceed(Arc<Rule>, Cause),
-    /// There is no decision.
+    /// There is no decision, and the rule admits nothing without one.
     Failed(Arc<Rule>, Cause),
 }
 
@@ -107,6 +107,24 @@ pub(crate) struct WaitingTake {
 }
 
 impl Outcome {
+    /// What the rule says where the store has failed.
+    pub(super) fn undecided(rule: Arc<Rule>, error: StoreError) -> Self {
+        match rule.on_error() {
+            Some(OnError::Proceed) => Self::Proceed(rule, Cause::Store(error, Instead::Rule)),
+            _ => Self::Failed(rule, Cause::Store(error, Instead::Nothing)),
+        }
+    }
+
+    /// The same for a caller that wants nothing to proceed.
+    pub(super) fn refused_on_error(self) -> Self {
+        match self {
+            Self::Proceed(rule, Cause::Store(error, _)) => {
+                Self::Failed(rule, Cause::Store(error, Instead::Nothing))
+            }
+            other => other,
+        }
+    }
+
     pub(super) fn rule(&self) -> &Arc<Rule> {
         match self {
             Self::Allowed(charge, ..) => charge.take().rule(),
@@ -256,7 +274,7 @@ impl Gate {
 
     fn undecided(&self, take: Take, error: StoreError) -> Outcome {
         self.counters.store_failed(error.kind());
-        Outcome::Failed(take.into_rule(), Cause::Store(error, None))
+        Outcome::undecided(take.into_rule(), error)
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.

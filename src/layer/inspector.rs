@@ -48,6 +48,15 @@ impl Warnings {
         }
     }
 
+    /// What the rule itself shows.
+    pub(crate) fn of_rule(rule: &Rule) -> impl Iterator<Item = Warning> + use<> {
+        let of_log = rule.has_large_log();
+        let of_log = of_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
+        let is_lost = rule.is_shadow() && rule.settles();
+        let of_dry_run = is_lost.then(|| Warning::named(WarningKind::SettlesInShadow, "settles"));
+        of_log.into_iter().chain(of_dry_run)
+    }
+
     /// What requests have shown so far.
     pub(crate) fn found(&self) -> Vec<Warning> {
         lock(&self.found).clone()
@@ -112,6 +121,16 @@ impl Gate {
         permit.watched(move || warnings.add(warning.clone()))
     }
 
+    /// Looks whether one of the first checks lacks the plan that a request would have.
+    pub(super) fn inspect_plan(&self, rule: &Rule) {
+        if self.inspected.load(Ordering::Relaxed) <= ALL
+            && let Some(setter) = self.options.plan_setter(rule)
+        {
+            let warning = Warning::named(WarningKind::PlanOfCheck, setter);
+            self.warnings.add(warning.about(rule.path()));
+        }
+    }
+
     /// Looks whether a key of one of the first takes shows a token.
     #[inline]
     pub(super) fn inspect_keys(&self, take: &Take) {
@@ -162,8 +181,6 @@ impl Gate {
         let of_unused_key = has_unused_key.then(|| Warning::new(WarningKind::KeyOfJointRule));
         let exemptions = rule.exemptions().zip(fields);
         let of_exemptions = exemptions.and_then(|(it, fields)| it.warning(fields));
-        let has_large_log = rule.has_large_log();
-        let of_log = has_large_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
         let sees_none = rule.outcomes().is_some_and(|it| !it.contain_error());
         let is_check = fields.is_none() && sees_none;
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
@@ -175,8 +192,9 @@ impl Gate {
         let is_told = own.is_some() && matches!(self.rule, RuleSource::Named { .. });
         let of_lockout = rule.warning(options.extractor(rule)).filter(|_| !is_told);
         let of_no_key = has_none.then(|| Warning::new(WarningKind::NoKey));
-        let found = [of_unused_key, of_exemptions, of_log, of_check, of_lockout];
-        for found in of_keys.chain(of_no_key).chain(found.into_iter().flatten()) {
+        let found = [of_unused_key, of_exemptions, of_check, of_lockout];
+        let found = of_keys.chain(of_no_key).chain(found.into_iter().flatten());
+        for found in found.chain(Warnings::of_rule(rule)) {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.

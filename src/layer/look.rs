@@ -9,7 +9,7 @@ use super::action::{Action, LayerAnswer};
 use super::decide::{Outcome, check_capabilities};
 use super::gate::Gate;
 use super::headers::{reset, shown};
-use crate::callback::{Cause, Refusing, push_json};
+use crate::callback::{Refusing, push_json};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::fleet::OperatorSays;
 use crate::rule::{Policy, Rule};
@@ -103,8 +103,8 @@ impl Look {
             None => Ok(untouched(&self.rule)),
         };
         let mut decision = answer.map_err(|error| {
-            let failed = Outcome::Failed(Arc::clone(&self.rule), Cause::Store(error, None));
-            (Arc::clone(&self.gate), self.gate.act(failed))
+            let undecided = Outcome::undecided(Arc::clone(&self.rule), error);
+            (Arc::clone(&self.gate), self.gate.act(undecided))
         })?;
         // Clients are told of the quotas under which the request counts, also of those of subjects
         // that an operator lets through.

@@ -73,6 +73,14 @@ impl Options {
         is_idle.then(|| Warning::new(WarningKind::NoPeriod))
     }
 
+    /// The setter of what chooses a plan of this rule by a request, which a check does not have.
+    pub(crate) fn plan_setter(&self, rule: &Rule) -> Option<&'static str> {
+        if self.plan_values.contains_key(rule.path()) {
+            return Some("plan_value");
+        }
+        (self.plan.is_some() && rule.has_plans()).then_some("plan")
+    }
+
     /// The layer's own extractor comes before the rule's, and that before the default.
     pub(super) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
         let own = self.key.as_ref().or(rule.extractor());

@@ -1,12 +1,14 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::inspector::Warnings;
 use super::subject_keys::SubjectKeys;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::fleet::OperatorKeys;
 use crate::rule::{Plan, Rule};
 use crate::store::Store;
+use crate::warning::Warning;
 
 /// A question to [`Limits::peek`](crate::Limits::peek): await it.
 ///
@@ -30,6 +32,8 @@ pub struct Peek {
     keys: SubjectKeys,
     plan: Option<Plan>,
     plan_value: Option<Plan>,
+    /// What is added if no plan is said.
+    without_plan: Option<(Arc<Warnings>, Warning)>,
     operator_keys: Arc<OperatorKeys>,
 }
 
@@ -40,12 +44,14 @@ impl Peek {
         operator_keys: Arc<OperatorKeys>,
         rule: Option<Arc<Rule>>,
         keys: SubjectKeys,
+        without_plan: Option<(Arc<Warnings>, Warning)>,
     ) -> Self {
         Self {
             store,
             operator_keys,
             rule,
             keys,
+            without_plan,
             plan: None,
             plan_value: None,
         }
@@ -55,6 +61,7 @@ impl Peek {
     /// does not have counts as none. Default: none, the rule's own quotas.
     pub fn plan(mut self, name: &str) -> Self {
         self.plan = Some(Plan::new(name));
+        self.without_plan = None;
         self
     }
 
@@ -62,6 +69,7 @@ impl Peek {
     /// [name](Self::plan). One that does not fit the rule counts as none. Default: none.
     pub fn plan_value(mut self, plan: impl Into<Option<Plan>>) -> Self {
         self.plan_value = plan.into();
+        self.without_plan = None;
         self
     }
 }
@@ -75,6 +83,9 @@ impl IntoFuture for Peek {
             let Some(rule) = self.rule else {
                 return Ok(None);
             };
+            if let Some((warnings, warning)) = self.without_plan {
+                warnings.add(warning);
+            }
             let plan = self.plan_value.or(self.plan);
             let under = plan.and_then(|plan| rule.under(&plan).ok());
             let rule = under.unwrap_or(rule);

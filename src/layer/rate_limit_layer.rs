@@ -305,19 +305,41 @@ impl RateLimitLayer {
 
     /// What answers a request for which no decision could be made, or whose handler failed.
     ///
-    /// Default: a 503 if the store failed, or what the rule's [`OnError`](crate::rule::OnError)
-    /// says; a 400 or 500 if there is no key, by the [kind](crate::key::KeyErrorKind) of the error.
-    /// A gRPC request gets [a status](crate::callback::Problem) in place of these.
-    /// Errors of the handler go on. Where a fallback has decided, its decision applies and the
-    /// callback is not called, unless it
+    /// Default: a 503 if the store failed; a 400 or 500 if there is no key, by the
+    /// [kind](crate::key::KeyErrorKind) of the error. A gRPC request gets
+    /// [a status](crate::callback::Problem) in place of these. Errors of the handler go on.
+    ///
+    /// What the [rule](crate::Rule::with_on_error) says comes first: where a fallback has decided,
+    /// or the rule [proceeds](crate::rule::OnError::Proceed), the callback is not called, unless it
     /// [wants to be](crate::ErrorCallback::also_with_fallback).
     pub fn on_error(self, callback: impl ErrorCallback) -> Self {
         self.with_option(|it| it.on_error = Some(Arc::new(callback)))
     }
 
-    /// The error callback as a closure, whose types are inferred: [`on_error`](Self::on_error)
-    /// needs the type of its argument. What the closure has captured is cloned in it for each
-    /// answer. It returns a response or a [`Recovery`].
+    /// The error callback as a closure. It looks at what failed: it is asked, too, about a request
+    /// without a key, which is the client's mistake, and about an error of the handler.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use http::StatusCode;
+    /// use tidegate::callback::FailureKind;
+    /// use tidegate::{Header, RateLimitLayer, Recovery};
+    ///
+    /// let layer = RateLimitLayer::new("search", Duration::from_secs(1), 100)
+    ///     .key(Header::new("x-user"))
+    ///     .on_error_fn(async |failed| match failed.kind() {
+    ///         FailureKind::Store(_) => {
+    ///             Recovery::from((StatusCode::SERVICE_UNAVAILABLE, "search is busy"))
+    ///         }
+    ///         // A client without `x-user` gets a 400 that says so.
+    ///         _ => Recovery::Propagate,
+    ///     });
+    /// # let _ = layer;
+    /// ```
+    ///
+    /// Its types are inferred: [`on_error`](Self::on_error) needs the type of its argument. What
+    /// the closure has captured is cloned in it for each answer. It returns a response or a
+    /// [`Recovery`].
     ///
     /// ```
     /// use std::sync::Arc;

@@ -12,14 +12,14 @@ use super::gate::Gate;
 use super::headers::{set_retry_after, told_wait, whole_seconds};
 use super::outage::Outage;
 use crate::callback::{
-    AnswerForm, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, Refusing, grpc,
-    guarded, internal_error, key_refused, recover,
+    AnswerForm, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead, Recovery, Refusing,
+    grpc, guarded, internal_error, key_refused, recover,
 };
 use crate::charge::{Denial, LayerResponse};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
-use crate::rule::{OnError, Policy, Rule};
+use crate::rule::{Policy, Rule};
 use crate::store::CountAsk;
 use crate::take::Take;
 use crate::trace::TakeSpan;
@@ -51,7 +51,7 @@ impl Gate {
     }
 
     /// What an outcome means for the request. If something failed, the error callback comes first;
-    /// where a fallback has decided, only one that wants to.
+    /// where the rule or a fallback has decided, only one that wants to.
     #[inline]
     pub(crate) fn act(self: &Arc<Self>, outcome: Outcome) -> Action {
         match &self.options.on_error {
@@ -82,9 +82,9 @@ impl Gate {
     #[allow(clippy::result_large_err, reason = "a box would cost an allocation")]
     pub(super) fn admission(
         self: &Arc<Self>,
-        mut outcome: Outcome,
+        outcome: Outcome,
     ) -> Result<Option<Admission>, Refusal> {
-        self.count(&mut outcome);
+        self.count(&outcome);
         Ok(Some(match outcome {
             Outcome::Pass(_, None, permits) if permits.in_shadow.is_none() => return Ok(None),
             Outcome::Pass(rule, shadow, permits) => {
@@ -116,9 +116,8 @@ impl Gate {
     }
 
     /// Counts the outcome of a request or a check, and logs a denial: once, however often it has
-    /// asked, and not where an error callback answers in place of the decision. A take without a
-    /// decision proceeds, if its rule says so.
-    pub(super) fn count(&self, outcome: &mut Outcome) {
+    /// asked, and not where an error callback answers in place of the decision.
+    pub(super) fn count(&self, outcome: &Outcome) {
         match outcome {
             Outcome::Allowed(charge, ..) => self.count_decision(charge.take(), charge.decision()),
             Outcome::Denied(take, decision) => {
@@ -131,12 +130,6 @@ impl Gate {
                 if decision.verdict() == Verdict::Never {
                     self.warn_of_cost(take, decision);
                 }
-            }
-            Outcome::Failed(rule, cause @ Cause::Store(..))
-                if rule.on_error() == Some(OnError::Proceed) =>
-            {
-                self.counters.numbers.proceeded.add(1);
-                *outcome = Outcome::Proceed(Arc::clone(rule), cause.clone());
             }
             Outcome::Proceed(..) => self.counters.numbers.proceeded.add(1),
             Outcome::Pass(..) | Outcome::Failed(..) => {}
@@ -172,7 +165,9 @@ impl Gate {
             _ if !notes.are_on() => {}
             None => notes.denied(take.rule(), take.key(), decision.verdict()),
             Some(_) => {
-                let locked = take.lockout_count().filter(|_| decision.is_locked_out());
+                let locked = take
+                    .lockout_count()
+                    .filter(|_| decision.is_denied_by_lockout());
                 let locked = locked.map(|count| count.places(take.rule().counts()));
                 let reset = |places: &[usize]| {
                     if locked == Some(places) {
@@ -423,11 +418,13 @@ struct Shown {
 }
 
 impl Outcome {
-    /// Whether there is no decision, or only a fallback's about which the callback wants to know.
+    /// Whether nothing has decided, or only the rule or a fallback, about which the callback wants
+    /// to know.
     pub(super) fn is_for<A>(&self, callback: &(impl ErrorCallback<A> + ?Sized)) -> bool {
-        let is_fallback = |decision: &Decision| decision.failure().is_some();
-        matches!(self, Self::Failed(..))
-            || self.decision().is_some_and(is_fallback) && callback.also_with_fallback()
+        match self {
+            Self::Failed(..) => true,
+            decided => callback.also_with_fallback() && decided.cause().is_some(),
+        }
     }
 
     /// What an error callback has made of it: what goes on, or its answer.
@@ -444,12 +441,12 @@ impl Outcome {
 
     /// The cause for the error callback.
     pub(super) fn cause(&self) -> Option<Cause> {
-        if let Self::Failed(_, cause) = self {
+        if let Self::Failed(_, cause) | Self::Proceed(_, cause) = self {
             return Some(cause.clone());
         }
         let decision = self.decision()?;
         let failure = decision.failure()?.clone();
-        Some(Cause::Store(failure, Some(decision.clone())))
+        Some(Cause::Store(failure, Instead::Fallback(decision.clone())))
     }
 }
 

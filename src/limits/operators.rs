@@ -1,5 +1,6 @@
 //! What an operator does to a key for a while, from code and from a page.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,6 +99,8 @@ impl Limits {
     /// fitting. Under a joint rule they are the quotas of one subject. Another raise of the key
     /// replaces it, `Duration::ZERO` ends it, and for the rest it is as [`block`](Self::block).
     ///
+    /// [`only`](Operation::only) raises some of them alone, such as a budget.
+    ///
     /// Units that were used count on, before and after: once the raise ends, a key that used more
     /// than its plan is denied until those units have left the window. While a key is let through
     /// or blocked, its raise waits.
@@ -157,6 +160,7 @@ impl Limits {
             key: "".into(),
             by: Some(by.into()),
             note: None,
+            only: Arc::default(),
             time,
         });
         let limits = self.clone();
@@ -177,8 +181,16 @@ impl Limits {
                 let time = one.time;
                 return Err(OperatorError::Time { kind, time });
             }
-            if self.rules().guard().find(&one.path).is_none() {
-                return Err(OperatorError::NoRule(one.path.to_string()));
+            let rule = self.rules().guard().find(&one.path).cloned();
+            let rule = rule.ok_or_else(|| OperatorError::NoRule(one.path.to_string()))?;
+            let known = if kind.is_raise() {
+                names_of_quotas(&rule)
+            } else {
+                BTreeSet::new()
+            };
+            if let Some(name) = one.only.iter().find(|name| !known.contains(&***name)) {
+                let (name, known) = (name.to_string(), known.into_iter().collect());
+                return Err(OperatorError::NoQuota { name, known });
             }
         }
         (one.by, one.note) = (line(one.by, MAX_BY), line(one.note, MAX_NOTE));
@@ -332,6 +344,34 @@ impl Operation {
         self
     }
 
+    /// Raises the quotas of these [names](crate::rule::Policy::name) alone, of the rule and of its
+    /// plans, and leaves the others as they are. Default: all are raised.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::rule::{Period, Policy};
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let month = Policy::calendar(Period::MONTH, 1_000).named("monthly");
+    /// let rule = Rule::with_policies("chat", [Quota::per_minute(20).into(), month])?;
+    /// let limits = Limits::new([rule]);
+    /// let days = Duration::from_secs(30 * 86_400);
+    /// limits.raise("chat", "acme", 3.0, days, "sales").only(["monthly"]).await?;
+    /// let left = limits.peek("chat", "acme").await?.expect("there is a rule");
+    /// let left: Vec<_> = left.quotas().iter().map(|it| it.remaining()).collect();
+    /// assert_eq!(left, [20, 3_000]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn only<Name: Into<Box<str>>>(mut self, names: impl IntoIterator<Item = Name>) -> Self {
+        if let Ok(one) = &mut self.one {
+            one.only = names.into_iter().map(Into::into).collect();
+        }
+        self
+    }
+
     async fn run(self) -> Result<(), OperatorError> {
         let (limits, mut one) = (self.limits, self.one?);
         // A task of another runtime may watch this process already.
@@ -363,6 +403,17 @@ impl IntoFuture for Operation {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
     }
+}
+
+/// The names of the quotas that a request of the rule may have.
+fn names_of_quotas(rule: &Arc<Rule>) -> BTreeSet<String> {
+    let plans = rule.plans().filter_map(|name| rule.of_plan(name));
+    let rules = plans
+        .chain(rule.values_with_counts())
+        .chain([Arc::clone(rule)]);
+    let names =
+        |rule: Arc<Rule>| Vec::from_iter(rule.policies().iter().map(|it| it.name().to_owned()));
+    rules.flat_map(names).collect()
 }
 
 /// The shortest time for which it is done.
@@ -404,6 +455,14 @@ pub enum OperatorError {
     /// The rule needs another key.
     #[error("{0}")]
     Key(String),
+    /// No quota of the rule or of its plans has this name; only a raise is about some quotas.
+    #[error("there is no quota {name:?} to raise, expected of {known:?}")]
+    NoQuota {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
     /// The time is too short or too long.
     #[error("a key cannot be {} for {time:?}, expected {} to {} seconds, or zero to end it",
         Done(*kind), least(*kind).as_secs(), kind.max_time().as_secs())]

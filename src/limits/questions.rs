@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::layer::{Call, Gate, Peek, SubjectKeys};
 use crate::store::{Ask, Store};
 use crate::take::Take;
+use crate::warning::{Warning, WarningKind};
 
 /// From so many checked paths on, a path without a rule is not remembered, nor warned about.
 const MAX_CHECKED_WITHOUT_RULE: usize = 1_000;
@@ -22,8 +23,9 @@ impl Limits {
     ///
     /// It decides as the path's layers do, and together with them: rule, store and fallback, shadow
     /// rules, counters, events and reloads are the same, and so are counts of equal keys. A path
-    /// without a rule is admitted. What needs a request does not apply: key extractors, exemptions,
-    /// costs by closure, waiting and callbacks. Of the policies for failures `on-error = "proceed"`
+    /// without a rule is admitted. What needs a request does not apply: key extractors, plans by
+    /// closure ([`plan_value`](Call::plan_value) of the call says one), exemptions, costs by
+    /// closure, waiting and callbacks. Of the policies for failures `on-error = "proceed"`
     /// applies.
     ///
     /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. An
@@ -166,7 +168,13 @@ impl Limits {
     pub fn peek(&self, path: &str, key: impl Into<SubjectKeys>) -> Peek {
         let rule = self.rules.guard().find(path).cloned();
         let (store, operated) = (self.shared_store(), &self.operator_keys);
-        Peek::new(Arc::clone(store), Arc::clone(operated), rule, key.into())
+        let setter = rule.as_ref().and_then(|it| self.defaults.plan_setter(it));
+        let without_plan = setter.map(|setter| {
+            let warning = Warning::named(WarningKind::PlanOfCheck, setter).about(path);
+            (Arc::clone(&self.warnings), warning)
+        });
+        let operated = Arc::clone(operated);
+        Peek::new(Arc::clone(store), operated, rule, key.into(), without_plan)
     }
 
     /// Forgets what a key has used by the rule of a path, in windows and in days, weeks and months,

@@ -12,7 +12,7 @@ use super::fleet::SECOND;
 use crate::decision::Source;
 use crate::error::StoreErrorKind;
 use crate::fleet::process::{BreakerReport, Facts, LastError, MAX_ROWS, Process, short_name};
-use crate::metrics::key_notes::LimitedKey;
+use crate::metrics::key_notes::{LimitedKey, RECENT};
 use crate::metrics::rates::RateHistory;
 use crate::metrics::{DecisionOutcome, RuleSnapshot};
 use crate::store::{Fleet, OperatorKind, Store};
@@ -258,6 +258,10 @@ impl Limits {
         // Somebody has taken care of these.
         let operated = &self.operator_keys;
         let is_raise = |(kind, _): &(OperatorKind, _)| kind.is_raise();
+        // Of a key that was raised since, the end that its denial told is not true any more.
+        let was_raised = |row: &LimitedKey| operated.find(&row.path, &row.key).iter().any(is_raise);
+        let is_denied = |row: &LimitedKey| row.recent > 0 || row.since_ago <= RECENT as f64;
+        rows.retain(|row| is_denied(row) || !was_raised(row));
         rows.sort_by_cached_key(|row| !operated.find(&row.path, &row.key).iter().all(is_raise));
         rows.truncate(MAX_ROWS);
         let unreported = all.clone().map(|process| process.unreported);

@@ -40,9 +40,11 @@ impl Limits {
     /// Each is logged once, with the feature `tracing`.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        use WarningKind::{NoPeriod, NoRule, UnusedRule};
+        use WarningKind::{LargeLog, NoPeriod, NoRule, SettlesInShadow, UnusedRule};
+        const OF_RULES: [WarningKind; 5] =
+            [NoRule, UnusedRule, NoPeriod, LargeLog, SettlesInShadow];
         let mut all = self.warnings.found();
-        all.retain(|warning| ![NoRule, UnusedRule, NoPeriod].contains(&warning.kind));
+        all.retain(|warning| !OF_RULES.contains(&warning.kind));
         all.extend(self.defaults.idle_watch(&self.rules.guard()));
         let about = |kind| move |path: String| Warning::new(kind).about(&path);
         let without_rule = self.rules.paths_without_rule().into_iter();
@@ -52,6 +54,10 @@ impl Limits {
         if self.warnings.has_started() {
             let unused = self.rules.paths_without_layer();
             all.extend(unused.into_iter().map(about(UnusedRule)));
+        }
+        let rules = self.rules.load();
+        for rule in rules.iter().filter(|it| rules.get(it.path()).is_some()) {
+            all.extend(Warnings::of_rule(rule).map(|it| it.about(rule.path())));
         }
         if let Some(store) = self.store.get() {
             all.extend(caught("store", "", || store.condition().warnings).unwrap_or_default());

@@ -54,6 +54,8 @@ mod table;
 
 pub use latency::LATENCY_BUCKETS;
 
+#[cfg(feature = "page")]
+pub(crate) use key_notes::KeyNamer;
 pub(crate) use key_notes::{KeyNotes, LimitedKeys};
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;

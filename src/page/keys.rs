@@ -89,6 +89,9 @@ pub(super) async fn set(
         let (by, target) = change(page, request).await?;
         let factor = target.body.get("factor").and_then(Value::as_f64);
         let note = target.body.get("note").and_then(Value::as_str);
+        let only = target.body.get("only").cloned().map(serde_json::from_value);
+        let message = "only is no list of the names of quotas".to_owned();
+        let only: Option<Vec<Box<str>>> = only.transpose().map_err(|_| wrong(message))?;
         let seconds = target.body.get("seconds").and_then(Value::as_u64);
         // An end needs no factor.
         let of_end = (seconds == Some(0)).then_some(Factor::ONE);
@@ -108,6 +111,7 @@ pub(super) async fn set(
             key: target.name.as_str().into(),
             by: by.as_deref().map(Arc::from),
             note: note.map(Arc::from),
+            only: only.unwrap_or_default().into(),
             time: Duration::from_secs(seconds),
         };
         let operated = page.limits.operate(one, page.shown(target.name.as_str()));
@@ -161,7 +165,7 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
         [] => take.decision_of(Vec::new()),
         _ => asked(page, store.take(&take.ask.clone().looking())).await?,
     };
-    let locked_out = state.retry_after().filter(|_| state.is_locked_out());
+    let locked_out = state.retry_after().filter(|_| state.is_denied_by_lockout());
     let times = match locked_out {
         Some(_) => Some(asked(page, store.change(&take, &Change::AskLockout)).await?),
         None => None,

@@ -49,7 +49,7 @@
 //! | `GET api/limited`; `GET api/fleet` | the lists, of the `fleet` or this `process`; the processes (`redis_answers` is false while only this process is known) |
 //! | `POST api/key` | `{"rule":"login","key":"203.0.113.7"}`, with a `subject` if the rule has some, or with the `row` of a view, and perhaps a `plan`: whether a request would pass (`allowed`), what is left, the `plan`, and a `hint` if the key looks wrong |
 //! | `POST api/reset` | the same: `{"found":true}` if there was a count |
-//! | `POST api/let-through`, `api/block`, `api/raise` | the same with `"seconds":3600`, 0 ends it, perhaps a `note`, and to raise `"factor":2.5`: `{"ends_in_s":3600.0}`, with a `hint` if no request had the key lately |
+//! | `POST api/let-through`, `api/block`, `api/raise` | the same with `"seconds":3600`, 0 ends it, perhaps a `note`, and to raise `"factor":2.5`, perhaps of some quotas alone, `"only":["monthly"]`: `{"ends_in_s":3600.0}`, with a `hint` if no request had the key lately |
 //!
 //! ```json
 //! {"process":"a3f19c0012ab34cd","process_name":"web-1","tick":532,"first":531,"step_s":1,
@@ -100,7 +100,9 @@ use axum::Router;
 use http::request::Parts;
 
 use self::masked::masked;
+use crate::key::Key;
 use crate::limits::Limits;
+use crate::metrics::KeyNamer;
 
 /// The page of some [`Limits`]: see the [module](crate::page).
 #[derive(Clone)]
@@ -142,7 +144,8 @@ impl Page {
     }
 
     /// Shows keys, addresses, messages of errors, the names of files and of those who let a key
-    /// through or block it, and their notes. The events that log a change name the key, too. Of a
+    /// through or block it, and their notes. The events that log a change or a lock-out name the
+    /// key, too, as the first page of these limits does. Of a
     /// part that looks like a token the first four characters are shown. Default: a key is shown as
     /// a hash of it, made with a secret of the service, and an error by its kind.
     pub fn show_keys(mut self) -> Self {
@@ -197,6 +200,13 @@ impl Page {
     /// once a second what the layers count, and they note whose requests they deny.
     pub fn router(self) -> Router {
         self.limits.watch_for_page();
+        let (member, shows_keys) = (Arc::clone(&self.limits.member), self.shows_keys);
+        let name = move |path: &str, key: &Key| match shows_keys {
+            true => masked(key.as_str()),
+            false => member.row(path, key.as_str()),
+        };
+        let limited = &self.limits.paths.limited;
+        let _ = limited.namer.set(KeyNamer(Box::new(name)));
         router::router(self)
     }
 }

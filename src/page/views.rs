@@ -233,6 +233,7 @@ fn limited(page: &Page, tick: u64) -> Value {
                 "by": one.by.as_deref().filter(|_| page.shows_keys),
                 "note": one.note.as_deref().filter(|_| page.shows_keys),
                 "factor": factor(one.kind),
+                "only": Vec::from_iter(one.only.iter()),
             })
         });
         listed.collect::<Vec<_>>()

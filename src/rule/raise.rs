@@ -6,16 +6,15 @@ use super::policy::Policy;
 use super::resolved::Choice;
 use super::rule::Rule;
 use super::settings::RuleSettings;
-use super::subject::MAX_SUBJECTS;
 use crate::factor::Factor;
 use crate::quota::Quota;
 use crate::sync::lock;
 
-/// The factor of each subject of a rule, in their order; empty if none is raised.
-pub(crate) type Factors = SmallVec<[Factor; MAX_SUBJECTS]>;
+/// The factor of each policy of a rule, in their order; empty if none is raised.
+pub(crate) type Factors = SmallVec<[Factor; 4]>;
 
 impl Rule {
-    /// The rule with the quotas of each subject multiplied: max, burst, requests at a time, and
+    /// The rule with its quotas multiplied, each by its factor: max, burst, requests at a time, and
     /// what may be owed.
     pub(crate) fn raised(&self, factors: Factors) -> Arc<Self> {
         let make = || {
@@ -36,12 +35,11 @@ impl Rule {
 }
 
 impl RuleSettings {
-    /// Multiplies these policies by the factors of their subjects.
+    /// Multiplies these policies by their factors.
     pub(super) fn raise(&self, policies: &mut [Policy], factors: &Factors) {
         let algorithm = self.algorithm.algorithm();
-        for policy in policies.iter_mut().filter(|_| !factors.is_empty()) {
-            let of_it = |it: &Policy| self.place_of(it.subject()).unwrap_or(0);
-            let (factor, quota) = (factors[of_it(policy)], policy.quota);
+        for (policy, factor) in policies.iter_mut().zip(factors) {
+            let quota = policy.quota;
             policy.quota = match policy.is_concurrent() {
                 true => Quota::of_micros(factor.of(quota.max()), quota.window_micros()),
                 false => factor.of_quota(&quota, algorithm),

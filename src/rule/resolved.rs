@@ -155,7 +155,8 @@ impl RuleSettings {
             let places: Box<[_]> = places.collect();
             let quotas = places.iter().map(|at| policies[*at].quota()).collect();
             let subject = id.subject.as_ref().map_or(0, |(place, _)| *place);
-            let (period, factor) = (policies[places[0]].period(), factors.get(subject));
+            let factor = places.iter().filter_map(|place| factors.get(*place)).max();
+            let period = policies[places[0]].period();
             let spec = self.spec(&id, quotas, period, factor, common.is_shadow);
             let (prefix, name) = (self.prefix.as_deref(), id.in_store(&common.id));
             RuleCount {

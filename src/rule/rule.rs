@@ -345,7 +345,8 @@ impl Rule {
     /// Whether the sliding log may keep more than 10,000 entries for a key.
     pub(crate) fn has_large_log(&self) -> bool {
         const MAX: u64 = 10_000;
-        let is_large = |policy: &Policy| !policy.is_concurrent() && policy.quota().max() > MAX;
+        let has_entries = |it: &Policy| !it.is_concurrent() && it.period().is_none();
+        let is_large = |it: &Policy| has_entries(it) && it.quota().max() > MAX;
         let is_log = self.algorithm().algorithm() == Algorithm::SlidingLog;
         is_log && self.policies().iter().any(is_large)
     }
@@ -397,8 +398,10 @@ impl fmt::Debug for dyn KeyExtractor {
     }
 }
 
-/// What happens to a request for which the store could not decide, unless an error callback answers
-/// it.
+/// What happens to a request for which the store could not decide.
+///
+/// It comes before error callbacks: they answer what neither [`OnError::Proceed`] admits nor a
+/// fallback decides.
 ///
 /// A rule without a [choice](crate::Rule::with_on_error) behaves as [`OnError::Fallback`] if its
 /// store has a [fallback](crate::Resilient::fallback), and as [`OnError::Respond`] if it has none.
@@ -415,11 +418,11 @@ impl fmt::Debug for dyn KeyExtractor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnError {
-    /// The request is answered with a 503, even if the store has a fallback.
+    /// The error callback answers, else a 503, even if the store has a fallback.
     Respond,
-    /// The handler runs, unlimited, even if the store has a fallback.
+    /// The handler runs, unlimited, even if the store has a fallback or there is an error callback.
     Proceed,
     /// A [fallback](crate::Resilient::fallback) decides, by this process's share of the quotas. If
-    /// the store has none, the request is answered with a 503, and the log says so.
+    /// the store has none, it is as [`OnError::Respond`], and the log says so.
     Fallback,
 }

@@ -572,6 +572,9 @@ impl Ask {
         };
         let mut decision =
             Decision::of_states(verdict, source, states.into()).with_receipt(receipt);
+        if decisions.iter().any(Decision::is_locked_out) {
+            decision = decision.and_locked_out();
+        }
         let is_allowed = decision.is_allowed();
         decision.has_failures = is_allowed && decisions.iter().any(|it| it.has_failures);
         decision

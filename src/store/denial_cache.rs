@@ -366,14 +366,18 @@ impl CachedDenial {
         question: &AskedQuestion,
         now: impl FnOnce() -> u64,
     ) -> Option<Self> {
-        let valid_for = match decision.verdict() {
+        let mut valid_for = match decision.verdict() {
             // When it is over, nobody knows.
             Verdict::Allowed | Verdict::Busy { .. } => return None,
-            Verdict::Denied { retry_after } | Verdict::OnHold { retry_after } => nanos(retry_after),
-            // Another process may end it.
-            Verdict::LockedOut { retry_after } => nanos(retry_after.min(MAX_LOCKED_OUT)),
+            Verdict::Denied { retry_after }
+            | Verdict::OnHold { retry_after }
+            | Verdict::LockedOut { retry_after } => nanos(retry_after),
             Verdict::Never => u64::MAX,
         };
+        // Another process may end it.
+        if decision.is_locked_out() {
+            valid_for = valid_for.min(nanos(MAX_LOCKED_OUT));
+        }
         let counts = ask.counts().iter();
         let counts = counts.map(|it| (it.name_in_store().clone(), Arc::downgrade(it.spec())));
         decision.failure().is_none().then(|| Self {

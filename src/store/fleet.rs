@@ -185,6 +185,7 @@ impl OperatorKind {
 ///     key: "alice".into(),
 ///     by: None,
 ///     note: None,
+///     only: [].into(),
 ///     time: Duration::from_secs(3_600),
 /// };
 /// assert!(alice.time <= OperatorKey::MAX_TIME);
@@ -201,6 +202,8 @@ pub struct OperatorKey {
     pub by: Option<Arc<str>>,
     /// Why, in a line.
     pub note: Option<Arc<str>>,
+    /// The names of the quotas that are raised; all, if there are none.
+    pub only: Arc<[Box<str>]>,
     /// For how long from now on. Zero ends it.
     pub time: Duration,
 }

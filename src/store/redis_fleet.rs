@@ -168,11 +168,14 @@ impl OperatorKey {
         format!("{} {} {}", self.key, self.path.len(), self.path)
     }
 
-    /// What stands behind its name: of a raise the factor, who does it, and in a line of its own
-    /// why.
+    /// What stands behind its name: of a raise the factor, who does it, and in lines of their own
+    /// why, and each name of a quota.
     fn rest(&self) -> String {
         let by = self.by.as_deref().unwrap_or_default();
-        let note: String = self.note.iter().map(|note| format!("\n{note}")).collect();
+        let has_lines = self.note.is_some() || !self.only.is_empty();
+        let lines = has_lines.then(|| self.note.as_deref().unwrap_or_default());
+        let lines = lines.into_iter().chain(self.only.iter().map(|it| &**it));
+        let note: String = lines.map(|line| format!("\n{line}")).collect();
         match self.kind {
             OperatorKind::Raised(factor) => format!("{factor} {by}{note}"),
             OperatorKind::LetThrough | OperatorKind::Blocked => format!("{by}{note}"),
@@ -192,7 +195,8 @@ impl OperatorKey {
                 (OperatorKind::Raised(factor), by)
             }
         };
-        let (by, note) = by.split_once('\n').unwrap_or((by, ""));
+        let mut lines = by.split('\n');
+        let [by, note] = [lines.next(), lines.next()].map(Option::unwrap_or_default);
         let said = |text: &str| (!text.is_empty()).then(|| text.into());
         Some(Self {
             kind,
@@ -200,6 +204,7 @@ impl OperatorKey {
             key: key.into(),
             by: said(by),
             note: said(note),
+            only: lines.map(Box::from).collect(),
             time,
         })
     }

@@ -58,7 +58,7 @@ fn of_subjects() {
         "key = 'bearer'; max-concurrent = 4; quotas = [{ MAX, key = 'client-ip' }] \
          -> client-ip: api-client-ip 5 per 1s / bearer: api-bearer 4 at a time",
         "max-concurrent = 4; quotas = [{ MAX }, { MAX, key = 'client-ip' }] \
-         -> everyone: api-everyone-1s 5 per 1s / everyone: api-everyone-concurrent 4 at a time \
+         -> key: api-key-1s 5 per 1s / key: api-key-concurrent 4 at a time \
          / client-ip: api-client-ip 5 per 1s",
         // The only key is that of the rule, wherever it stands.
         "max-concurrent = 4; quotas = [{ MAX, key = 'bearer', subject = 'user' }] \
@@ -81,17 +81,14 @@ fn of_plans() {
         (
             joint,
             bearer,
-            &[
-                "bearer: api-bearer 8 at a time",
-                "everyone: api-everyone 5 per 1s",
-            ][..],
+            &["bearer: api-bearer 8 at a time", "key: api-key 5 per 1s"][..],
         ),
         (
             joint,
             "max-concurrent = 8",
             &[
-                "everyone: api-everyone-concurrent 8 at a time",
-                "everyone: api-everyone 5 per 1s",
+                "key: api-key-concurrent 8 at a time",
+                "key: api-key 5 per 1s",
                 "bearer: api-bearer 4 at a time",
             ],
         ),

@@ -61,13 +61,13 @@ fn quotas_of_one_key_are_one_subject() {
         // A list, and a field in capitals.
         "quotas = [{ MAX = '1s' }, { MAX = '1m', key = ['client-ip', 'header:X-Tenant'] }, \
          { MAX = '1h', key = ['client-ip', 'header:x-tenant'] }] \
-         -> everyone / client-ip, header:x-tenant",
+         -> key / client-ip, header:x-tenant",
         // One address by two sizes of its network.
         "quotas = [{ MAX = '1s', key = 'client-ip/64' }, { MAX = '1m', key = 'client-ip/48' }, \
          { MAX = '1m', key = 'bearer | client-ip/24/48' }] \
          -> client-ip/64 / client-ip/48 / bearer | client-ip/24/48",
         // One at two costs.
-        "quotas = [{ MAX = '1m', cost = 1 }, { MAX = '1s' }] -> everyone",
+        "quotas = [{ MAX = '1m', cost = 1 }, { MAX = '1s' }] -> key",
     ] {
         let (lines, expected) = case.split_once(" -> ").expect("subjects");
         let lines = &*lines.replace("; ", "\n");
@@ -218,9 +218,9 @@ fn tells_of(limits: &Limits, quotas: &[(&str, Option<&str>)]) {
 async fn the_log_says_which_counts_begin_anew() {
     let limits = of_toml(TWO);
     let _ = limits.layer("api");
-    let two = Some("number=2 counts=\"{api}:bearer {api}:everyone\"");
+    let two = Some("number=2 counts=\"{api}:bearer {api}:key\"");
     let user = Some("number=1 counts=\"{api}:user\"");
-    let cost = Some("number=1 counts=\"{api}:everyone~1\"");
+    let cost = Some("number=1 counts=\"{api}:key~1\"");
     let of_user = "{ MAX, key = \"bearer\", subject = \"user\" }";
     let quotas = [
         ("{ MAX }", None),

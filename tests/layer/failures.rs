@@ -70,6 +70,140 @@ async fn fail_open_in_one_word() {
     assert_eq!(status_of(limited(0).on_error(FailOpen)).await, 429);
 }
 
+/// The table of docs/resilience.md, each of its cells, for a layer, a call and a check.
+#[tokio::test]
+async fn the_rule_comes_before_the_callbacks() {
+    let page = include_str!("../../docs/resilience.md");
+    let (_, table) = page.split_once("| `on-error` |").expect("the table");
+    let rows = table.lines().skip(2).map_while(|line| {
+        let cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
+        Some(cells.map(str::to_owned).collect::<Vec<_>>())
+    });
+    let rows: Vec<_> = rows.collect();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let said = ["absent", "respond", "proceed", "fallback"];
+        let said = said
+            .into_iter()
+            .find(|it| row[0].contains(it))
+            .expect("a value");
+        for way in ["layer", "call", "check"] {
+            for (callback, expected) in row[1..5].iter().enumerate() {
+                let told = without_store(said, callback, way, None).await;
+                assert_eq!(told, [&**expected; 2], "{said}, {way}, {callback}");
+                let expected = match &*row[5] {
+                    "as without" => [&**expected; 2],
+                    "share" => ["handler", "429"],
+                    told => [told; 2],
+                };
+                let told = without_store(said, callback, way, Some(Share::of_processes(2))).await;
+                assert_eq!(told, expected, "{said}, {way}, {callback}, with a fallback");
+            }
+        }
+    }
+}
+
+/// What answers two requests, of which a share of the limit admits one.
+async fn without_store(
+    said: &str,
+    callback: usize,
+    way: &str,
+    fallback: Option<Share>,
+) -> [String; 2] {
+    let said = match said {
+        "absent" => String::new(),
+        said => format!("on-error = \"{said}\""),
+    };
+    let rules = format!("[rules.p]\nmax-count = 2\nwindow = \"1h\"\n{said}");
+    let store = Resilient::new(Stub::down()).fallback(fallback);
+    let limits = of_toml(&rules).store(store);
+    let chain = ErrorCallbackChain::<&'static str>::default;
+    let answers = async |_: Failed| Recovery::Respond("callback");
+    let chain = match callback {
+        0 => None,
+        1 => Some(chain().any(answers)),
+        2 => Some(chain().on::<StoreError>(answers)),
+        _ => Some(chain().on::<KeyError>(answers)),
+    };
+    let limits = match callback {
+        0 => limits,
+        1 => limits.on_error(async |_: Failed| "callback"),
+        2 => limits
+            .on_error(ErrorCallbackChain::new().on::<StoreError>(async |_: Failed| "callback")),
+        _ => {
+            limits.on_error(ErrorCallbackChain::new().on::<KeyError>(async |_: Failed| "callback"))
+        }
+    };
+    let app = Router::new().route("/", axum::routing::get("handler").layer(limits.layer("p")));
+    let ask = async || {
+        let refused = match (way, &chain) {
+            ("layer", _) => return said_by(send(&app, "/").await).await,
+            ("check", _) => match limits.check("p", Key::default()).await {
+                Ok(_) => return "handler".to_owned(),
+                Err(refused) => refused.answer(no_head()).await,
+            },
+            (_, None) => match limits.call("p").run(async || "handler").await {
+                Ok(told) => return told.to_owned(),
+                Err(refused) => refused.into_response(),
+            },
+            (_, Some(chain)) => match limits.call("p").run_with(chain, async || "handler").await {
+                Ok(told) => return told.to_owned(),
+                Err(refused) => refused.into_response(),
+            },
+        };
+        said_by(refused).await
+    };
+    [ask().await, ask().await]
+}
+
+/// What a handler or a callback says, or the status of an answer of the crate.
+async fn said_by(response: Response<Body>) -> String {
+    match response.status() {
+        OK => text(response).await,
+        status => status.as_str().to_owned(),
+    }
+}
+
+fn no_head() -> Parts {
+    get("/").into_parts().0
+}
+
+/// Who counts outages hears of each, and what the rule says stands.
+#[tokio::test]
+async fn a_callback_that_wants_to_hears_of_what_proceeds() {
+    let heard = Arc::<AtomicUsize>::default();
+    let counter = Arc::clone(&heard);
+    let hears = AlsoWithFallback(move |failed: Failed| {
+        assert!(failed.fallback().is_none());
+        counter.fetch_add(1, Ordering::Relaxed);
+        async { Recovery::Propagate }
+    });
+    // In one chain with a callback that is not asked.
+    let chain = ErrorCallbackChain::new().any(async |_: Failed| "callback");
+    let chain = chain.any_with_priority(9, hears);
+    let rule = per_minute("p", 5).with_on_error(OnError::Proceed);
+    let layer = RateLimitLayer::from_rule(rule).store(no_store());
+    assert_eq!(told(layer.on_error(chain)).await, "handled");
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+}
+
+/// A caller that asks for a refusal gets its own callbacks, whatever the rule says.
+#[tokio::test]
+async fn a_call_that_refuses_asks_its_callbacks() {
+    let rule = per_minute("p", 5).with_on_error(OnError::Proceed);
+    let limits = Limits::new([rule]).store(no_store());
+    let limits = limits.on_error_fn(async |_| "callback");
+    let call = || limits.call("p").refuse_on_error();
+    let refused = call().run(async || ()).await.expect_err("no decision");
+    assert_eq!(text(refused.answer(no_head()).await).await, "callback");
+    let chain = ErrorCallbackChain::<u8>::default();
+    let chain = chain.any(async |_: Failed| Recovery::Respond(3));
+    assert_eq!(
+        call().run_with(&chain, async || 0).await.expect("answered"),
+        3
+    );
+}
+
 /// A header field that the client leaves out, and a peer address that the server does not know.
 fn without_key() -> [(RateLimitLayer, u16); 2] {
     let tenant = Header::new("x-tenant");

@@ -2,6 +2,7 @@
 //! may be switched on beside it.
 
 use axum::routing::{get as on_get, post as on_post};
+use tidegate::layer::SubjectKeys;
 use tidegate::rule::{Lockout, Subject};
 
 use crate::*;
@@ -455,6 +456,101 @@ async fn a_look_says_why_nothing_is_left() {
         assert_eq!(look("partner", "alice".into()).await, [false, true]);
         assert_eq!(look("partner", "bob".into()).await, [false; 2]);
     }
+}
+
+/// Guesses side by side use up the quota, too, which denies for longer: the key is locked out all
+/// the same, for as long as it is held.
+#[tokio::test]
+async fn a_key_is_locked_out_also_while_a_quota_denies_for_longer() {
+    const HOLD: Duration = Duration::from_secs(900);
+    let held = || Lockout::after(3).hold([HOLD]).on(NONE);
+    let one = |quota: Quota| {
+        let rule = Rule::new("login", [quota]).expect("valid");
+        rule.with_key(Header::new("x-user"))
+            .with_lockout(held())
+            .expect("it makes sense")
+    };
+    let joint = |quota: Quota| {
+        let subject = |name, quota: Quota| Subject::new(name, Header::new("x-user")).limit(quota);
+        let subjects = [subject("user", Quota::per_hour(100)), subject("app", quota)];
+        let rule = Rule::joint("login", subjects).expect("valid");
+        rule.with_lockout(held().subject("user"))
+            .expect("it makes sense")
+    };
+    for store in &Stores::start().await.all {
+        for (path, rule) in [
+            ("one", one(Quota::per_hour(3))),
+            ("joint", joint(Quota::per_hour(3))),
+        ] {
+            let limits = limits_of(&rule.with_prefix(format!("{path}:")), store);
+            let keys = || match path {
+                "one" => SubjectKeys::from("alice"),
+                _ => [("user", "alice"), ("app", "app")].into(),
+            };
+            for _ in 0..3 {
+                let admitted = limits.check("login", keys()).await.expect("room");
+                admitted.charge.expect("it was charged").failed();
+            }
+            assert!(limits.flush(SECOND).await);
+            let refused = limits.check("login", keys()).await.expect_err("no room");
+            let decision = refused.decision().expect("it was denied");
+            assert!(decision.is_locked_out(), "{path}: {decision:?}");
+            assert!(
+                matches!(decision.verdict(), Verdict::Denied { .. }),
+                "{path}"
+            );
+            assert!(decision.retry_after() > Some(HOLD), "{path}");
+            // The quota is what the answer names.
+            assert_eq!(
+                decision.denied_by(rule_of(&limits).policies()).count(),
+                1,
+                "{path}"
+            );
+            let text = text(refused.into_response()).await;
+            assert!(text.contains("#quota-exceeded"), "{path}: {text}");
+        }
+    }
+}
+
+/// The key in the line of a hold is what the page calls it: its text, masked where it looks like a
+/// token, or the hash by which its row goes.
+#[tokio::test(start_paused = true)]
+async fn the_line_names_the_key_as_the_page_does() {
+    for (shows, user, expected) in [
+        (true, "alice", "key=\"alice\""),
+        (
+            true,
+            "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+            "key=\"ghp_…\"",
+        ),
+        (false, "alice", "key=\""),
+    ] {
+        let log = kit::log::Log::start();
+        let world = world(locked(lockout()));
+        let page = world.limits.page();
+        let page = if shows { page.show_keys() } else { page };
+        let app = Router::new().nest_service("/limits", page.router());
+        answers(&world, user, &[401; 4]).await;
+        let lines = log.lines();
+        let line = lines.iter().find(|it| it.contains("a key is locked out"));
+        let line = line.expect("it is told");
+        assert!(line.contains(expected), "{line}");
+        assert_eq!(line.contains("alice"), shows && user == "alice", "{line}");
+        if !shows {
+            let view = kit::http::ask(&app, "/limits/api/limited", "").await.body;
+            let row = line
+                .split("key=\"")
+                .nth(1)
+                .and_then(|it| it.split('"').next());
+            let row = row.expect("a key");
+            assert!(view.contains(row), "{row}: {view}");
+        }
+    }
+}
+
+fn rule_of(limits: &Limits) -> Arc<Rule> {
+    let rules = limits.rules().load();
+    Arc::clone(rules.get("login").expect("a rule"))
 }
 
 /// It counts and denies nobody, and its line says so.

@@ -114,6 +114,78 @@ async fn raise_and_back() {
     }
 }
 
+/// A customer buys more for the month, and no more at a time: of one quota by its name, of the rule
+/// and of its plans, in all processes.
+#[tokio::test]
+async fn a_raise_of_some_quotas_alone() {
+    let month = |max| Policy::calendar(tidegate::rule::Period::MONTH, max).named("monthly");
+    let policies = |max| {
+        [
+            Quota::per_hour(20).into(),
+            month(max),
+            Policy::concurrent(2),
+        ]
+    };
+    let plan = Quotas::with_policies(policies(500)).expect("valid");
+    let one = Rule::with_policies("api", policies(100)).expect("valid");
+    let one = one.with_plan("pro", plan).expect("valid");
+    let subject = |name: &str, policies: [Policy; 3]| {
+        policies
+            .into_iter()
+            .fold(Subject::new(name, Everyone), Subject::limit)
+    };
+    let org = Subject::new("org", Everyone).limit(Quota::per_hour(900));
+    let joint = [subject("user", policies(100)), org];
+    let joint = Rule::joint("api", joint).expect("valid");
+    let stores = Stores::start().await;
+    for (store, is_shared) in stores.all.iter().zip([false, true]) {
+        for (name, rule, key) in [
+            ("one", &one, SubjectKeys::from("acme")),
+            ("joint", &joint, [("user", "acme")].into()),
+        ] {
+            let [here, there] = [(); 2].map(|()| {
+                let rule = rule.clone().with_prefix(format!("{name}:"));
+                Limits::new([rule]).store(Arc::clone(store))
+            });
+            let maxes = async |limits: &Limits, plan: &str| {
+                let peeked = limits.peek("api", key.clone()).plan(plan).await;
+                let peeked = peeked.expect("an answer").expect("a rule");
+                let maxes = peeked.quotas().iter().map(QuotaState::max);
+                maxes.take(3).collect::<Vec<_>>()
+            };
+            let raise = |factor| here.raise("api", key.clone(), factor, HOUR, "ops");
+            let of_month = raise(3.0).note("ticket").only(["monthly"]);
+            of_month.await.expect("it can be raised");
+            assert_eq!(maxes(&here, "").await, [20, 300, 2], "{name}");
+            if name == "one" {
+                assert_eq!(maxes(&here, "pro").await, [20, 1_500, 2]);
+            }
+            if is_shared {
+                there.join_fleet();
+                let is_known = async || maxes(&there, "").await == [20, 300, 2];
+                eventually("the other process obeys", is_known).await;
+                let told = &there.operator_keys()[0];
+                assert_eq!(told.note.as_deref(), Some("ticket"));
+                assert_eq!(*told.only, [Box::from("monthly")]);
+            }
+            // Another raise replaces it.
+            raise(2.0).await.expect("it can be raised");
+            assert_eq!(maxes(&here, "").await, [40, 200, 4], "{name}");
+            let unknown = raise(2.0).only(["monthly", "month"]).await;
+            let unknown = unknown.expect_err("no such quota").to_string();
+            let expected = "there is no quota \"month\" to raise, expected of [";
+            assert!(unknown.starts_with(expected), "{unknown}");
+            assert!(unknown.contains("\"monthly\""), "{unknown}");
+            let block = here.block("api", key.clone(), HOUR, "ops");
+            let block = block.only(["monthly"]).await;
+            assert!(matches!(block, Err(OperatorError::NoQuota { .. })));
+            assert_eq!(maxes(&here, "").await, [40, 200, 4], "{name}");
+            let ended = here.raise("api", key.clone(), 1.0, END, "ops").await;
+            ended.expect("it can be ended");
+        }
+    }
+}
+
 /// Of the second subject's bucket of eight four more are owed; of the first one's as before.
 #[tokio::test]
 async fn a_raise_of_the_second_subject_raises_what_may_be_owed() {

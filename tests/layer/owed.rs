@@ -241,3 +241,26 @@ async fn only_what_a_request_is_counted_by_reduces_it() {
         }
     }
 }
+
+/// The recipe of docs/cookbook.md: what a budget has left below an estimate is reserved, and settled.
+#[tokio::test(start_paused = true)]
+async fn the_last_units_of_a_budget() {
+    let month = Policy::calendar(tidegate::rule::Period::MONTH, 100);
+    let rule = Rule::with_policies("chat", [month]).expect("valid");
+    let limits = Limits::new([rule.with_settling(true)]).store(paused());
+    let reserve = async || {
+        let mut answer = limits.check("chat", "acme").cost(50).await;
+        let denied = answer.as_ref().err().and_then(|it| it.decision());
+        if let Some(left @ 1..50) = denied.map(|it| it.remaining()) {
+            answer = limits.check("chat", "acme").cost(left).await;
+        }
+        answer
+    };
+    limits.check("chat", "acme").cost(60).await.expect("room");
+    let last = reserve().await.expect("40 are left").charge;
+    let settled = last.expect("it was charged").settle(30).await;
+    assert_eq!(settled.expect("an answer").given_back, 10);
+    let decision = reserve().await.expect("10 are left").decision;
+    assert_eq!(decision.map(|it| it.remaining()), Some(0));
+    assert!(reserve().await.is_err());
+}

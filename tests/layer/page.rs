@@ -144,6 +144,17 @@ async fn who_is_raised_is_listed() {
         (&json!("alice"), &json!(2.5))
     );
     assert_eq!(seen["rows"][0]["factor"], 2.5);
+    // Admitted now, it is limited no more.
+    sleep(Duration::from_secs(7)).await;
+    assert_eq!(app.view("limited").await["rows"], json!([]));
+    let mut named = raise(json!(2), 60);
+    named["only"] = json!(["none"]);
+    let refused = app.refused("raise", named.clone()).await;
+    assert!(refused.contains("expected of [\"search\"]"), "{refused}");
+    named["only"] = json!(["search"]);
+    app.done("raise", named).await;
+    let listed = &app.view("limited").await["raised"][0];
+    assert_eq!(listed["only"], json!(["search"]));
     app.done("raise", raise(json!(1), 0)).await;
     assert_eq!(app.view("limited").await["raised"], json!([]));
 }
@@ -716,6 +727,7 @@ mod fleet {
             key: "alice".into(),
             by: None,
             note: None,
+            only: [].into(),
             time: Duration::from_secs(60),
         };
         eventually("it is told", async || {

@@ -290,5 +290,9 @@ async fn a_cost_above_a_quota_from_code_is_a_warning() {
         }
         let found: Vec<_> = limits.warnings().iter().map(|it| it.kind).collect();
         assert_eq!(found, expected, "{max}");
+        // A quota of requests lacks a cost of its own, and is no too small one.
+        for told in limits.warnings().iter().map(ToString::to_string) {
+            assert!(told.contains("needs the cost 1: .with_cost(1)"), "{told}");
+        }
     }
 }

@@ -464,6 +464,54 @@ async fn a_log_is_large() {
     }
 }
 
+/// A quota of the calendar is a few bytes, whatever its max.
+#[tokio::test]
+async fn a_budget_is_no_log() {
+    let budget = || Policy::calendar(tidegate::rule::Period::MONTH, 1_000_000);
+    let large = Policy::from(Quota::per_hour(10_001));
+    for (policies, expected) in [
+        (vec![budget()], &[][..]),
+        (vec![budget(), Quota::per_hour(10_000).into()], &[]),
+        (vec![budget(), large], &[Kind::LargeLog]),
+    ] {
+        let rule = Rule::with_policies("p", policies).expect("valid");
+        let (limits, app) = of(rule.with_key(Everyone));
+        ask(&app, "/p", &[]).await;
+        assert_eq!(kinds(&limits), expected);
+    }
+}
+
+/// What a handler settles does not reach a rule in shadow, so a dry run of a budget counts what was
+/// reserved. It is known before the first request, and until the rule is corrected.
+#[test]
+fn a_dry_run_of_what_is_settled() {
+    let of = |shadow: bool, settles: bool| {
+        let of_both = format!("shadow = {shadow}\nsettles = {settles}");
+        of_toml(&format!(
+            "[rules.chat]\nmax-count = 1_000\nper = \"month\"\n{of_both}"
+        ))
+    };
+    for (shadow, settles) in [(false, true), (true, false), (false, false)] {
+        assert_eq!(of(shadow, settles).warnings(), []);
+    }
+    let limits = of(true, true);
+    let warning = only(&limits);
+    assert_eq!(warning.kind, Kind::SettlesInShadow);
+    assert_eq!(warning.path.as_deref(), Some("chat"));
+    assert!(
+        warning.to_string().contains("count reservations"),
+        "{warning}"
+    );
+    let text = "[rules.chat]\nmax-count = 1_000\nper = \"month\"\nsettles = true";
+    limits
+        .rules()
+        .replace(Rules::from_toml(text).expect("valid"));
+    assert_eq!(limits.warnings(), []);
+    let all = Rules::from_toml(&format!("shadow = true\n{text}"));
+    limits.rules().replace(all.expect("valid"));
+    assert_eq!(kinds(&limits), [Kind::SettlesInShadow]);
+}
+
 /// A check sees no response. Declared, its path is in use from the start.
 #[tokio::test]
 async fn checks() {
@@ -478,6 +526,45 @@ async fn checks() {
     limits.declare_checks(["r"]);
     let wrong = limits.verify().expect_err("no rule");
     assert_eq!(wrong.paths_without_rule, ["r"]);
+}
+
+/// What chooses a plan by a request is not asked about a check: who calls it says the plan.
+#[tokio::test]
+async fn checks_without_the_plan_of_the_layers() {
+    let plan = || Plan::of([Quota::per_minute(100)]).expect("valid");
+    let of = |bind: fn(Limits) -> Limits| {
+        let quotas = Quotas::new([Quota::per_minute(100)]).expect("valid");
+        let named = per_minute("p", 1).with_plan("pro", quotas).expect("valid");
+        bind(limits([named, roomy("q")]))
+    };
+    let by_value = |limits: Limits| limits.plan_value("p", |_| None);
+    let by_name = |limits: Limits| limits.plan(|_| Some("pro"));
+    for (bind, setting) in [(by_value as fn(_) -> _, "plan_value"), (by_name, "plan")] {
+        let told = of(bind);
+        let unsaid = told.check("p", "alice");
+        told.check("p", "alice").plan("pro").await.expect("room");
+        told.check("p", "bob").plan_value(None).await.expect("room");
+        told.peek("p", "bob")
+            .plan_value(plan())
+            .await
+            .expect("an answer");
+        told.check("q", "alice").await.expect("room");
+        told.peek("q", "alice").await.expect("an answer");
+        assert_eq!(told.warnings(), []);
+        let _ = unsaid.await;
+        let warning = only(&told);
+        assert_eq!(warning.kind, Kind::PlanOfCheck);
+        assert_eq!(warning.path.as_deref(), Some("p"));
+        let text = warning.to_string();
+        assert!(text.contains(&format!(".{setting}(..)")), "{text}");
+
+        let peeked = of(bind);
+        peeked.peek("p", "alice").await.expect("an answer");
+        assert_eq!(kinds(&peeked), [Kind::PlanOfCheck]);
+    }
+    let unbound = of(|limits| limits);
+    unbound.check("p", "alice").await.expect("room");
+    assert_eq!(unbound.warnings(), []);
 }
 
 /// The first hundred requests are all looked at, then one of 64, and none after ten thousand.

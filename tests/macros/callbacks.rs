@@ -6,7 +6,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tidegate::key::{Everyone, KeyError};
 use tidegate::layer::{Refused, SubjectKeys};
-use tidegate::{Denied, ErrorCallbackChain, Failed, Limits, Recovery, limited};
+use tidegate::rule::OnError;
+use tidegate::{
+    Denied, ErrorCallbackChain, Failed, Limits, MemoryStore, Quota, Recovery, Rule, limited,
+};
 
 use crate::{Error, once};
 
@@ -36,6 +39,24 @@ async fn two_callbacks_answer_everything() {
     assert_eq!(export(&limits, true).await, Ok(7));
     assert_eq!(export(&limits, true).await, Ok(0));
     assert_eq!(export(&limits, false).await, Err(Error::Own));
+}
+
+/// A rule that proceeds where the store fails comes before the callbacks.
+#[tokio::test]
+async fn what_the_rule_says_comes_first() {
+    #[limited("export", key = Everyone, limits = limits, degrade = last_report, on_error = busy)]
+    async fn export(limits: &Limits) -> Result<u32, Error> {
+        Ok(7)
+    }
+    for (on_error, expected) in [
+        (OnError::Proceed, Ok(7)),
+        (OnError::Respond, Err(Error::Own)),
+    ] {
+        let rule = Rule::new("export", [Quota::per_hour(1)]).expect("a rule");
+        let limits = Limits::new([rule.with_on_error(on_error)]);
+        let limits = limits.store(MemoryStore::with_max_keys(0));
+        assert_eq!(export(&limits).await, expected);
+    }
 }
 
 #[tokio::test]

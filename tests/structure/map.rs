@@ -183,6 +183,25 @@ fn each_threat_has_its_tests() {
     assert!(wrong.is_empty(), "docs/security.md: {wrong:#?}");
 }
 
+/// The texts of events in the table of docs/metrics.md are those of the code.
+#[test]
+fn each_event_is_in_the_code() {
+    let page = fs::read_to_string(kit::root().join("docs/metrics.md")).expect("a file");
+    let rows = page.lines().skip_while(|line| *line != "## The log");
+    let rows = rows.skip(1).filter(|line| line.starts_with('|')).skip(2);
+    let texts = rows.filter_map(|row| row.split(" | ").nth(1));
+    let texts = texts.flat_map(|text| text.split('`').skip(1).step_by(2));
+    let texts: Vec<_> = texts.collect();
+    assert!(texts.len() > 8, "the table: {texts:?}");
+    let files = files_below("src")
+        .into_iter()
+        .filter(|it| it.ends_with(".rs"));
+    let code = files.map(|file| fs::read_to_string(kit::root().join(file)).expect("a file"));
+    let code: String = code.collect();
+    let lost = texts.into_iter().filter(|text| !code.contains(*text));
+    assert_eq!(lost.collect::<Vec<_>>(), [""; 0], "docs/metrics.md");
+}
+
 /// The items of the guarantees that begin with bold words, and the rows of the map.
 #[test]
 fn each_promise_has_its_tests() {

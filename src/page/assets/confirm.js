@@ -22,7 +22,7 @@ export function confirm(
   say(byId("confirm-do"), button);
   say(byId("confirm-error"), "");
   span.hidden = span.disabled = !hasSpan;
-  form.elements.note.value = "";
+  form.elements.note.value = form.elements.only.value = "";
   byId("confirm-note").hidden = !hasSpan;
   raise.hidden = raise.disabled = !isRaise;
   for (const choice of span.querySelectorAll("[data-of]")) {
@@ -42,7 +42,8 @@ export const target = ({ rule, subject, key, row, plan }) => ({
 export const named = (item) => ({ rule: item.rule, key: keyWords(item) });
 
 function chosen() {
-  const { seconds: { value }, own, factor, note } = form.elements;
+  const { seconds: { value }, own, factor, only, note } = form.elements;
+  const names = only.value.split(",").map((it) => it.trim()).filter((it) => it);
   const seconds = value === "own" ? Math.round(own.value * 60) : Number(value);
   // Zero seconds would end it.
   if (!(seconds >= 1 && seconds <= own.max * 60)) {
@@ -51,7 +52,7 @@ function chosen() {
   return {
     seconds,
     ...(note.value.trim() ? { note: note.value.trim() } : {}),
-    ...(raise.disabled ? {} : { factor: Number(factor.value) }),
+    ...(raise.disabled ? {} : { factor: Number(factor.value), only: names }),
   };
 }
 

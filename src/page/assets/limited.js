@@ -209,7 +209,8 @@ class ListedRow {
     say(rule, visible(item.rule));
     sayKey(this.key, item);
     rule.title = rule.textContent;
-    const factor = item.factor === null ? "" : `× ${item.factor}, `;
+    const only = item.only.length ? ` (${item.only.map(visible).join(", ")})` : "";
+    const factor = item.factor === null ? "" : `× ${item.factor}${only}, `;
     say(ends, `${factor}in ${duration(item.ends_in_s)}`);
     const said = [item.by, item.note].filter((it) => it !== null).map(visible);
     say(by, said.join(": ") || "–");

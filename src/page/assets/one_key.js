@@ -138,7 +138,7 @@ export class OneKey {
       : `Let through for ${duration(through)}: ${by ? "these" : "the"} quotas do not apply.`);
     say(byId("key-blocked"), blocked === null ? "" : `Blocked for ${duration(blocked)}.`);
     say(byId("key-raised"), raised === null ? ""
-      : `Raised for ${duration(raised)}: each max is ${factor} times that of its plan.`);
+      : `Raised for ${duration(raised)}: × ${factor}, of all quotas or those that were named.`);
     const label = (name, text) =>
       say(document.querySelector(`#key-answer [data-do=${name}]`), text);
     label("let-through", through === null ? "let through…" : "limit again…");

@@ -358,6 +358,7 @@ const ERROR: u64 = 4;
 const ON_HOLD: u64 = 5;
 const ALLOWED_AFTER_FAILURES: u64 = 6;
 const OUTSIDE: u64 = 7;
+const DENIED_ON_HOLD: u64 = 8;
 
 fn server_error(text: &[u8]) -> RedisError {
     let line: String = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
@@ -400,6 +401,8 @@ struct ReplyGroup<'a> {
     /// How each quota stands after the last take.
     states: SmallVec<[QuotaReply; 1]>,
     has_failures: bool,
+    /// While its quotas deny it for longer.
+    is_locked_out: bool,
 }
 
 /// What the reply says about a quota.
@@ -421,7 +424,7 @@ impl<'a> ReplyGroup<'a> {
     ) -> Option<Self> {
         let number = fields.number()?;
         let verdict = match code {
-            DENIED => Verdict::Denied {
+            DENIED | DENIED_ON_HOLD => Verdict::Denied {
                 retry_after: Duration::from_micros(number),
             },
             ON_HOLD => spec.held_verdict(Duration::from_micros(number)),
@@ -450,6 +453,7 @@ impl<'a> ReplyGroup<'a> {
             receipt: is_allowed.then(|| Receipt::new(now, number, cost)),
             states,
             has_failures: code == ALLOWED_AFTER_FAILURES,
+            is_locked_out: code == DENIED_ON_HOLD && spec.lockout().is_some(),
         })
     }
 
@@ -482,6 +486,9 @@ impl<'a> ReplyGroup<'a> {
         let mut decision =
             Decision::from_states(self.verdict, Source::Redis, self.cost, states, receipt);
         decision.has_failures = self.has_failures;
+        if self.is_locked_out {
+            decision = decision.and_locked_out();
+        }
         decision
     }
 }
@@ -611,6 +618,7 @@ mod tests {
             ("LATE", LATE),
             ("ERROR", ERROR),
             ("ON_HOLD", ON_HOLD),
+            ("DENIED_ON_HOLD", DENIED_ON_HOLD),
             ("OUTSIDE", OUTSIDE),
             ("CALENDAR", CALENDAR.into()),
             ("ALLOWED_AFTER_FAILURES", ALLOWED_AFTER_FAILURES),

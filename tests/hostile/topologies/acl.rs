@@ -145,6 +145,7 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
         key: "a".into(),
         by: Some("operator".into()),
         note: Some("why".into()),
+        only: [].into(),
         time: Duration::from_secs(seconds),
     };
     ensure!(fleet.set_key(&key(OperatorKind::LetThrough, 60)).await?);

@@ -192,6 +192,7 @@ impl Fleet for Foreign {
             key: "\0{}\n".into(),
             by: Some("x".repeat(1_000_000).into()),
             note: Some("y".repeat(1_000_000).into()),
+            only: [].into(),
             time: Duration::MAX,
         };
         let number = if self.is(Wrong::Garbage) { 5_000 } else { 0 };

@@ -64,6 +64,7 @@ fn operator_key(kind: OperatorKind, key: &str, time: Duration) -> OperatorKey {
         key: key.into(),
         by: None,
         note: None,
+        only: [].into(),
         time,
     }
 }
