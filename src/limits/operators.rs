@@ -284,7 +284,7 @@ impl Limits {
         }
         let of_layers = lock(&self.paths.counters)
             .get(path)
-            .map(|it| it.notes.extractors());
+            .map(|it| it.extractors());
         let mut extractors = of_layers.unwrap_or_default();
         if extractors.is_empty() {
             let of_rule = rule.and_then(Rule::extractor);

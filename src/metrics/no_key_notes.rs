@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::decision::Verdict;
-use crate::key::{Key, KeyExtractor};
+use crate::key::Key;
 use crate::rule::Rule;
 
 #[derive(Debug, Default)]
@@ -15,8 +15,6 @@ impl KeyNotes {
     pub(crate) const fn new(_: &Arc<LimitedKeys>) -> Self {
         Self
     }
-
-    pub(crate) const fn add_extractor(&self, _: &Arc<dyn KeyExtractor>) {}
 
     pub(crate) const fn are_on(&self) -> bool {
         false

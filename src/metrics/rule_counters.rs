@@ -1,5 +1,5 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 #[cfg(feature = "tracing")]
 use super::denial_summary::{DenialSummaries, DenialSummary};
@@ -9,7 +9,9 @@ use super::rule_snapshot::{DecisionOutcome, PlanSnapshot};
 use super::table::{Numbers, RuleSnapshot};
 use crate::decision::{Decision, Source};
 use crate::error::{KeyErrorKind, StoreErrorKind};
+use crate::key::KeyExtractor;
 use crate::rule::Rule;
+use crate::sync::lock;
 use crate::waiting::OpenCharges;
 
 /// What all layers of one path count.
@@ -29,6 +31,8 @@ pub(crate) struct RuleCounters {
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
     pub(crate) notes: KeyNotes,
+    /// What makes the keys of layers that have a key of their own.
+    extractors: Mutex<Vec<Weak<dyn KeyExtractor>>>,
 }
 
 impl RuleCounters {
@@ -39,6 +43,19 @@ impl RuleCounters {
             notes,
             ..Self::default()
         }
+    }
+
+    /// A layer has this key of its own.
+    pub(crate) fn add_extractor(&self, extractor: &Arc<dyn KeyExtractor>) {
+        let mut extractors = lock(&self.extractors);
+        extractors.retain(|known| known.strong_count() > 0);
+        extractors.push(Arc::downgrade(extractor));
+    }
+
+    /// The keys that layers have of their own.
+    pub(crate) fn extractors(&self) -> Vec<Arc<dyn KeyExtractor>> {
+        let extractors = lock(&self.extractors);
+        extractors.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// The decision about a request of this cost.

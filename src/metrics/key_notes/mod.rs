@@ -1,23 +1,20 @@
 mod last_rules;
 mod limited_keys;
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 
 use self::last_rules::LastRules;
 pub(crate) use self::limited_keys::{KeyNamer, LimitedKey, LimitedKeys, RECENT};
 use crate::decision::Verdict;
-use crate::key::{Key, KeyExtractor};
+use crate::key::Key;
 use crate::rule::Rule;
-use crate::sync::lock;
 
 /// What the counters of a path note of keys, for pages and the fleet. While nobody watches, it is
-/// nothing but the extractors.
+/// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct KeyNotes {
     limited: Option<Arc<LimitedKeys>>,
     last_rules: LastRules,
-    /// What makes the keys of layers that have a key of their own.
-    extractors: Mutex<Vec<Weak<dyn KeyExtractor>>>,
 }
 
 impl KeyNotes {
@@ -27,19 +24,6 @@ impl KeyNotes {
             limited: Some(Arc::clone(limited)),
             ..Self::default()
         }
-    }
-
-    /// A layer has this key of its own.
-    pub(crate) fn add_extractor(&self, extractor: &Arc<dyn KeyExtractor>) {
-        let mut extractors = lock(&self.extractors);
-        extractors.retain(|known| known.strong_count() > 0);
-        extractors.push(Arc::downgrade(extractor));
-    }
-
-    /// The keys that layers have of their own.
-    pub(crate) fn extractors(&self) -> Vec<Arc<dyn KeyExtractor>> {
-        let extractors = lock(&self.extractors);
-        extractors.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Whether a page or the fleet shows whose requests were decided.
