@@ -360,11 +360,16 @@ async fn saturated(release: &Release, generation: Generation) -> String {
     let [full_alone, full_mixed] = [&alone, &mixed].map(|runs| of(runs, |run| run.fullest));
     let shares = of(&mixed, |run| run.share);
     let errors = [&alone, &mixed].map(|runs| of(runs, |run| run.errors).iter().sum::<u64>());
-    let most = full_alone.iter().max().expect("three");
-    // In the short form two grants more or less are chance.
-    let chance = if is_long() { 0 } else { 2 };
+    // A grant of Java has the time at which its client asked. What is in flight then expires that
+    // much too early, and a caller of this crate is there at that moment, while one of Java comes
+    // at a tick of its timer: at most one grant more for each caller of Java.
+    let most = match generation {
+        Generation::First => 2 * RATE.0,
+        _ => RATE.0 + CALLERS as u64,
+    };
+    let most = most.max(*full_alone.iter().max().expect("three"));
     assert!(
-        median(full_mixed.clone()) <= most + chance,
+        median(full_mixed.clone()) <= most,
         "{full_mixed:?}, alone {full_alone:?}"
     );
     let first_error = mixed
