@@ -14,7 +14,8 @@ use crate::rule::{Rule, SharedRules, WeakRules};
 use crate::store::Store;
 use crate::sync::{OwnedTask, lock};
 use crate::take::Take;
-use crate::warning::{Warning, WarningKind};
+use crate::warning::Warning;
+use crate::warning::WarningKind::{self, LockoutOfGuesses};
 
 /// The warnings that the layers of one application have found.
 #[derive(Debug, Default)]
@@ -145,7 +146,11 @@ impl Gate {
         }
         let (options, subjects) = (&self.options, rule.subjects());
         let warning = |extractor: &dyn KeyExtractor| {
-            let find = || extractor.warning(fields.filter(|it| !it.is_empty())?);
+            let find = || {
+                extractor
+                    .warning(fields?)
+                    .filter(|it| it.kind != LockoutOfGuesses)
+            };
             caught("key extractor", rule.path(), find).ok().flatten()
         };
         let only = subjects.is_empty().then(|| options.extractor(rule));
