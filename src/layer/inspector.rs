@@ -14,8 +14,7 @@ use crate::rule::{Rule, SharedRules, WeakRules};
 use crate::store::Store;
 use crate::sync::{OwnedTask, lock};
 use crate::take::Take;
-use crate::warning::Warning;
-use crate::warning::WarningKind::{self, LockoutOfGuesses};
+use crate::warning::{Warning, WarningKind};
 
 /// The warnings that the layers of one application have found.
 #[derive(Debug, Default)]
@@ -146,17 +145,14 @@ impl Gate {
         }
         let (options, subjects) = (&self.options, rule.subjects());
         let warning = |extractor: &dyn KeyExtractor| {
-            let find = || {
-                extractor
-                    .warning(fields?)
-                    .filter(|it| it.kind != LockoutOfGuesses)
-            };
+            let find = || extractor.warning(fields?);
             caught("key extractor", rule.path(), find).ok().flatten()
         };
         let only = subjects.is_empty().then(|| options.extractor(rule));
         let of_subjects = subjects.iter().map(|it| options.extractor_of(rule, it));
         let extractors = only.into_iter().chain(of_subjects).flatten();
         let of_keys = extractors.filter_map(warning);
+        let of_keys = of_keys.filter(|it| it.kind != WarningKind::LockoutOfGuesses);
         let has_unused_key = options.key.as_ref().or(rule.extractor()).is_some()
             && !subjects.is_empty()
             && subjects.iter().all(|subject| subject.key().is_some());
