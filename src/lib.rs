@@ -154,6 +154,8 @@ pub use tidegate_redisson::lock;
 
 #[cfg(feature = "redis")]
 use tidegate_base::connection;
+#[cfg(feature = "config")]
+use tidegate_base::regular_file;
 use tidegate_base::{
     clock, deadline, in_flight_counter, jitter, log_on_change, named, swept_map, sync, unawaited,
 };

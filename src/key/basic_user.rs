@@ -59,7 +59,9 @@ impl KeyExtractor for BasicUser {
         let Some(credentials) = credentials(head, b"basic")? else {
             return Ok(None);
         };
-        let decoded = decoded(credentials).unwrap_or_default();
+        // The name is at the beginning, and clients choose how much follows.
+        let begin = credentials.get(..2_048).unwrap_or(credentials);
+        let decoded = decoded(begin).unwrap_or_default();
         let end = decoded.iter().position(|byte| *byte == b':');
         let end =
             end.ok_or_else(|| KeyError::malformed("the user of HTTP Basic cannot be read"))?;
@@ -71,9 +73,7 @@ impl KeyExtractor for BasicUser {
     }
 
     fn key_of_text(&self, text: &str) -> Option<Key> {
-        if text.contains('%') {
-            return Key::of_text(text);
-        }
-        Some(self.key(text))
+        let known = Key::of_text(text).filter(|_| text.contains('%'));
+        known.or_else(|| Some(self.key(text)))
     }
 }

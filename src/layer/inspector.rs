@@ -168,13 +168,14 @@ impl Gate {
         }
         let (options, subjects) = (&self.options, rule.subjects());
         let warning = |extractor: &dyn KeyExtractor| {
-            let find = || extractor.warning(fields.filter(|it| !it.is_empty())?);
+            let find = || extractor.warning(fields?);
             caught("key extractor", rule.path(), find).ok().flatten()
         };
         let only = subjects.is_empty().then(|| options.extractor(rule));
         let of_subjects = subjects.iter().map(|it| options.extractor_of(rule, it));
         let extractors = only.into_iter().chain(of_subjects).flatten();
         let of_keys = extractors.filter_map(warning);
+        let of_keys = of_keys.filter(|it| it.kind != WarningKind::LockoutOfGuesses);
         let has_unused_key = options.key.as_ref().or(rule.extractor()).is_some()
             && !subjects.is_empty()
             && subjects.iter().all(|subject| subject.key().is_some());

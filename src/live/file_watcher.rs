@@ -1,5 +1,3 @@
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::reloads::{Reloads, absolute, log_applied};
 use crate::config::ConfigError;
+use crate::regular_file;
 use crate::rule::{Applied, ContentHash, Rules, SharedRules, WeakRules};
 
 /// How long a file is left alone after two readings agreed.
@@ -134,7 +133,7 @@ impl FileWatcher {
     }
 
     fn error(&self, message: &str) -> ConfigError {
-        ConfigError::unreadable(&self.file, io::Error::other(message))
+        ConfigError::unreadable(&self.file, std::io::Error::other(message))
     }
 }
 
@@ -200,7 +199,7 @@ impl FileState {
 }
 
 /// The largest file that is read: many times what 10,000 rules need.
-const MAX_FILE: u64 = 16 * 1024 * 1024;
+const MAX_FILE: (u64, &str) = (16 * 1024 * 1024, "16 MiB");
 
 /// What a file contained when it was read.
 #[derive(Debug)]
@@ -214,58 +213,14 @@ pub(super) struct FileContent {
 impl FileContent {
     /// Reads the whole file. Blocks for as long as the file system takes.
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
-        read(path).map_err(|error| ConfigError::unreadable(path, error))
+        let read = regular_file::read(path, MAX_FILE);
+        let (text, metadata) = read.map_err(|error| ConfigError::unreadable(path, error))?;
+        Ok(Self {
+            hash: ContentHash::of(&text),
+            text,
+            modified: metadata.modified().ok(),
+        })
     }
-}
-
-fn read(path: &Path) -> io::Result<FileContent> {
-    // Opening a named pipe would wait for its writer. What is there may change before it is opened.
-    check(&fs::metadata(path)?)?;
-    let file = open(path)?;
-    let metadata = file.metadata()?;
-    check(&metadata)?;
-    let mut bytes = Vec::new();
-    // The file may grow meanwhile.
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    check_length(bytes.len() as u64)?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8"))?;
-    Ok(FileContent {
-        hash: ContentHash::of(&text),
-        text,
-        modified: metadata.modified().ok(),
-    })
-}
-
-/// Opens a file without waiting for a writer, should it be a named pipe. Of regular files, opening
-/// and reading is the same as ever.
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-fn open(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-
-    const NONBLOCK: i32 = if cfg!(target_os = "linux") {
-        0o4000
-    } else {
-        0x4
-    };
-    File::options().read(true).custom_flags(NONBLOCK).open(path)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-fn open(path: &Path) -> io::Result<File> {
-    File::open(path)
-}
-
-fn check(metadata: &Metadata) -> io::Result<()> {
-    if !metadata.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    check_length(metadata.len())
-}
-
-fn check_length(length: u64) -> io::Result<()> {
-    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, "more than 16 MiB");
-    (length <= MAX_FILE).then_some(()).ok_or_else(too_long)
 }
 
 /// Why [`Limits::watch`](crate::Limits::watch) cannot watch a file.
@@ -337,7 +292,6 @@ mod tests {
         assert!(error.contains("No such file"), "{error}");
     }
 
-    use std::io;
     use std::path::Path;
     use std::time::Duration;
 
@@ -353,7 +307,7 @@ mod tests {
     }
 
     fn failure(message: &str) -> Result<FileContent, ConfigError> {
-        let error = io::Error::other(message);
+        let error = std::io::Error::other(message);
         Err(ConfigError::unreadable(Path::new("limits.toml"), error))
     }
 

@@ -175,9 +175,9 @@ impl Rule {
     /// A mistake of the key under its lock-out: that of the subject, or else this one.
     pub(crate) fn warning(&self, key: Option<&dyn KeyExtractor>) -> Option<Warning> {
         let name = self.settings.lockout.as_ref()?.subject.as_deref();
-        let place = name.and_then(|name| self.settings.place_of(Some(name)));
-        let own = place.and_then(|at| self.subjects()[at].key());
-        let key = own.map(Arc::as_ref).or(key)?;
+        let mut subjects = self.subjects().iter();
+        let own = subjects.find(|it| Some(it.name()) == name);
+        let key = own.and_then(|it| it.key().map(Arc::as_ref)).or(key)?;
         // An extractor of somebody else may panic.
         let found = catch_unwind(AssertUnwindSafe(|| key.warning(&HeaderMap::new())));
         Some(found.ok()??.about(self.path()))

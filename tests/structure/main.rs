@@ -21,6 +21,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("in_flight_counter", "", ""),
     ("jitter", "", ""),
     ("named", "", ""),
+    ("regular_file", "", ""),
     ("swept_map", "", ""),
     ("sync", "", ""),
     // Its macro stands at the root of its crate, and so do those of scripts.
@@ -46,7 +47,8 @@ const BORDERS: &[(&str, &str, &str)] = &[
     // Redis: no rule, no algorithm and no take.
     (
         "connection",
-        "clock deadline error in_flight_counter includes jitter scripts sync trace unawaited",
+        "clock deadline error in_flight_counter includes jitter regular_file scripts sync trace \
+         unawaited",
         "",
     ),
     (
@@ -88,7 +90,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("config", "algorithm error key quota rule", ""),
-    ("live", "config error rule sync trace", ""),
+    ("live", "config error regular_file rule sync trace", ""),
     (
         "limits",
         "callback charge config decision error fleet key layer live log_on_change metrics \

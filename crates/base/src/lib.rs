@@ -22,6 +22,8 @@ pub mod jitter;
 /// [`LogOnChange`](log_on_change::LogOnChange): logs a failure once, and its end.
 pub mod log_on_change;
 pub mod named;
+/// [`read`](regular_file::read): reads a file that has an end.
+pub mod regular_file;
 /// [`SweptMap`](swept_map::SweptMap): a map that drops what is not needed any more.
 pub mod swept_map;
 /// [`lock`](sync::lock): locks a mutex, also after a panic. [`OwnedTask`](sync::OwnedTask): a task

@@ -339,12 +339,11 @@ impl MemoryStore {
         let name = count.name_in_store();
         let (_, _shard, now) = part.locked(name);
         let mut holds = lock(&part.holds);
-        let state = holds.of_new(name.plain(), now, part.max_keys);
-        let number = change(state.ok_or_else(|| part.full())?, count.spec(), now);
         if holds.known.len() >= part.nearly_full_at {
             part.warn();
         }
-        Ok(number)
+        let state = holds.of_new(name.plain(), now, part.max_keys);
+        Ok(change(state.ok_or_else(|| part.full())?, count.spec(), now))
     }
 
     /// Forgets what counts for each count, and returns how many counted.

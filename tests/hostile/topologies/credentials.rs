@@ -2,6 +2,7 @@
 //! themselves, files that are missing or end in a line feed.
 
 use std::future::pending;
+use std::os::unix::fs::symlink;
 
 use kit::load::take;
 use tidegate::redis::{Credentials, RedisAddress};
@@ -176,37 +177,48 @@ async fn a_file() {
     decides(&store).await;
 }
 
-/// Whoever reads such a file by then is set free, or the runtime would wait for it.
-struct Written(PathBuf);
-
-impl Drop for Written {
-    fn drop(&mut self) {
-        // On Linux that never blocks, also without a reader.
-        let mut both = std::fs::OpenOptions::new();
-        let _ = both.read(true).write(true).open(&self.0);
-    }
-}
-
-/// A file that nobody ever writes to keeps one thread, and not one for each attempt.
+/// What has no end, or no writer, is not opened, and a good file in its place is read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_hangs() {
+async fn what_is_no_file_of_a_password() {
+    type Make = fn(&Path);
+    let things: [(&str, Make); 5] = [
+        ("not a regular file", |path| {
+            let made = Command::new("mkfifo").arg(path).status();
+            assert!(made.expect("mkfifo runs").success());
+        }),
+        ("not a regular file", |path| {
+            symlink("/dev/zero", path).expect("is linked");
+        }),
+        ("not a regular file", |path| {
+            std::fs::create_dir(path).expect("is made");
+        }),
+        ("more than 64 KiB", |path| {
+            std::fs::write(path, "a".repeat(65_537)).expect("is written");
+        }),
+        ("more than 64 KiB", |path| {
+            let file = std::fs::File::create(path).expect("is made");
+            file.set_len(1 << 40).expect("is sparse");
+        }),
+    ];
     let server = server("right");
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("password");
-    let made = Command::new("mkfifo").arg(&path).status();
-    assert!(made.expect("mkfifo runs").success());
-    let _end = Written(path.clone());
-    let store = lazy(address(&server).password_file(&path));
-    refused(&store, StoreErrorKind::Timeout, "no credentials within").await;
-    refused(&store, StoreErrorKind::Timeout, "no credentials within").await;
-    // It opens for whoever reads, once.
-    let mut writer = std::fs::OpenOptions::new();
-    let mut writer = writer.write(true).open(&path).expect("a reader waits");
-    std::io::Write::write_all(&mut writer, b"right\n").expect("written");
-    drop(writer);
-    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
-    assert!(tasks < 64, "{tasks} threads");
-    std::fs::remove_file(&path).expect("removed");
-    std::fs::write(&path, "right").expect("written");
-    decides(&store).await;
+    let good = folder.path().join("good");
+    std::fs::write(&good, "right\n").expect("is written");
+    for (number, (text, make)) in things.into_iter().enumerate() {
+        let path = folder.path().join(number.to_string());
+        make(&path);
+        let store = lazy(address(&server).password_file(&path));
+        let began = Instant::now();
+        let text = format!("{}: {text}", path.display());
+        refused(&store, StoreErrorKind::Refused, &text).await;
+        assert!(began.elapsed() < 10 * SECOND, "{text}");
+        // Links are followed.
+        let link = folder.path().join("link");
+        symlink(&good, &link).expect("is linked");
+        if path.is_dir() {
+            std::fs::remove_dir(&path).expect("is removed");
+        }
+        std::fs::rename(&link, &path).expect("is renamed");
+        decides(&store).await;
+    }
 }

@@ -1,6 +1,7 @@
 //! Credentials that change, and who is asked for them before each attempt to connect.
 
 use std::fmt;
+use std::fs::Metadata;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,15 +10,20 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult};
-use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::connection::reconnector::none_within;
 use crate::in_flight_counter::InFlightCounter;
+use crate::regular_file;
 
 /// How long a closure may take. The rest of an attempt's two seconds is left for connecting.
 const MAX_ASKED: Duration = Duration::from_millis(1_500);
+
+/// How many readings of a file may hang. A later one may find another file, which answers.
+const MAX_READINGS: usize = 4;
+/// The largest file of a password.
+const MAX_FILE: (u64, &str) = (64 * 1024, "64 KiB");
 
 /// A password that changes, for [`RedisAddress::credentials`](super::RedisAddress::credentials).
 ///
@@ -101,16 +107,22 @@ impl CredentialsProvider {
 
     /// The password in a file, without the line feed behind it.
     ///
-    /// A file system that does not answer keeps one thread, and not one for each attempt.
+    /// A file system that does not answer keeps a few threads, and not one for each attempt.
     pub(super) fn of_file(path: &Path) -> Self {
-        let (path, reading) = (Arc::<Path>::from(path), Arc::<Mutex<()>>::default());
+        Self::of_read(path, |path| regular_file::read(path, MAX_FILE))
+    }
+
+    fn of_read(path: &Path, read: fn(&Path) -> std::io::Result<(String, Metadata)>) -> Self {
+        let (path, reading) = (Arc::<Path>::from(path), InFlightCounter::default());
         Self::of(move || {
-            let (path, reading) = (Arc::clone(&path), Arc::clone(&reading));
+            let (path, place) = (Arc::clone(&path), reading.try_acquire(MAX_READINGS));
             async move {
-                let reading = reading.lock_owned().await;
-                let text = spawn_blocking(move || (std::fs::read_to_string(&path), path, reading));
-                let (text, path, _) = text.await.map_err(|error| error.to_string())?;
-                let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+                let wrong = |why: &str| format!("{}: {why}", path.display());
+                let place = place.ok_or_else(|| wrong("the file system does not answer"))?;
+                let file = Arc::clone(&path);
+                let reading = spawn_blocking(move || (read(&file), place));
+                let (read, _) = reading.await.map_err(|error| error.to_string())?;
+                let (text, _) = read.map_err(|error| wrong(&error.to_string()))?;
                 Ok::<_, String>(Credentials::new(text.trim_end_matches(['\r', '\n'])))
             }
         })
@@ -166,5 +178,56 @@ impl Server {
         self.provider
             .as_ref()
             .is_some_and(|provider| provider.asking.number() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// As on a mount that does not answer, until another file is there.
+    #[tokio::test(start_paused = true)]
+    async fn a_reading_that_hangs_keeps_a_thread_and_no_later_reading() {
+        static READINGS: AtomicUsize = AtomicUsize::new(0);
+        static ANSWERS: AtomicBool = AtomicBool::new(false);
+        let read = |path: &Path| {
+            let number = READINGS.fetch_add(1, Ordering::Relaxed);
+            while number != 2 && !ANSWERS.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(("right\n".to_owned(), path.metadata()?))
+        };
+        let provider = CredentialsProvider::of_read(Path::new("/"), read);
+        let mut said = Vec::new();
+        for number in 0..7 {
+            // Paused time stands still while a reading goes on.
+            let time_out = async {
+                if ![2, 5, 6].contains(&number) {
+                    tokio::task::yield_now().await;
+                    tokio::time::advance(MAX_ASKED).await;
+                }
+            };
+            let (credentials, ()) = tokio::join!(provider.credentials(), time_out);
+            said.push(credentials.map_or_else(|error| error.to_string(), |it| it.password));
+            while READINGS.load(Ordering::Relaxed) < (number + 1).min(5) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        ANSWERS.store(true, Ordering::Relaxed);
+        let is_late = |said: &String| said.contains("within 1.5");
+        let late: Vec<_> = said.iter().map(is_late).collect();
+        assert_eq!(
+            late,
+            [true, true, false, true, true, false, false],
+            "{said:?}"
+        );
+        assert_eq!(said[2], "right");
+        assert!(
+            said[5].contains("/: the file system does not answer"),
+            "{said:?}"
+        );
+        assert_eq!(READINGS.load(Ordering::Relaxed), 5);
     }
 }

@@ -245,7 +245,8 @@ impl RedisAddress {
     /// The file that has the password at the servers that hold the data. It is read before each
     /// attempt to connect, so another process may replace it, and it may be missing at first; a
     /// line feed at its end is left out. What is wrong with it is an error as that of a
-    /// [closure](Self::credentials). Default: no file.
+    /// [closure](Self::credentials), also that it is no regular file, or larger than 64 KiB; links
+    /// are followed. Default: no file.
     #[must_use]
     pub fn password_file(mut self, path: impl AsRef<Path>) -> Self {
         self.credentials = Some(CredentialsProvider::of_file(path.as_ref()));
