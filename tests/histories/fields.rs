@@ -226,7 +226,9 @@ impl Told<'_> {
             ensure!(window > 0, "no time");
             self.are_there(window, parts)?;
             if let Some(retry_after) = retry_after {
-                ensure!(window <= retry_after, "later than Retry-After");
+                // It says no more than timers of clients bear.
+                let is_cut = retry_after == 2_147_483;
+                ensure!(window <= retry_after || is_cut, "later than Retry-After");
                 seen.note_if(true, "denied");
                 continue;
             }

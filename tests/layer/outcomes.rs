@@ -142,7 +142,7 @@ async fn a_grpc_request_is_settled_by_its_status_in_the_head() {
     }
     let warnings = limits.warnings();
     assert_eq!(warnings.len(), 1);
-    insta::assert_snapshot!(warnings[0], @r#""p" has refund-on, but a gRPC response has its grpc-status in the trailers, which come too late: nothing is given back; let the handler call Charges::refund"#);
+    insta::assert_snapshot!(warnings[0], @r#""p" has refund-on, but a gRPC response has its grpc-status in the trailers, which come too late: it gives nothing back, and is no failure; let the handler call Charges::refund, or Charges::failed under a lockout"#);
 }
 
 /// Whoever comes first gives it back, and whoever settles has decided.
