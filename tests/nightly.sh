@@ -24,6 +24,7 @@ parts=(
   "8 builds: all feature sets, clippy on them, the benches, the contributors' guide, Miri"
   "9 servers: Redis 6.2 and 8, Valkey 8 and 9, where they can be had"
   "10 versions: the last release beside this tree, rolled up and back"
+  "11 clients: what real clients make of a denial"
 )
 usage() {
   echo "usage: bash tests/nightly.sh --part N | --list | --table" >&2
@@ -33,7 +34,7 @@ folder=target/nightly
 case "${1:-}" in
   --list) printf '%s\n' "${parts[@]}"; exit ;;
   --table) cat "$folder/table.md"; exit ;;
-  --part) part=${2:-}; [[ $part =~ ^([1-9]|10)$ ]] || usage ;;
+  --part) part=${2:-}; [[ $part =~ ^([1-9]|1[01])$ ]] || usage ;;
   *) usage ;;
 esac
 
@@ -189,6 +190,10 @@ versions() {
   fi
 }
 
+clients() {
+  once "clients" bash tests/clients.sh
+}
+
 case $part in
   1) histories ;;
   2) fleets ;;
@@ -200,6 +205,7 @@ case $part in
   8) builds ;;
   9) servers ;;
   10) versions ;;
+  11) clients ;;
 esac
 
 # A step that was skipped proves nothing, and the row says so.
