@@ -82,7 +82,7 @@ async function connect() {
   for (const [method, useHttpGet, expected] of [
     ['post', false, 'resource_exhausted, `retry-after` 3600'],
     ['get', true, 'resource_exhausted, `retry-after` 3600'],
-    ['stream', false, 'unavailable, `retry-after` 3600'],
+    ['stream', false, 'resource_exhausted, `retry-after` 3600'],
   ]) {
     const baseUrl = `http://${address}/connect/connect-es-${method}`;
     const client = createClient(service, createConnectTransport({ baseUrl, httpVersion: '1.1', useHttpGet }));

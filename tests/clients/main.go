@@ -135,7 +135,7 @@ func connectGo() {
 	}{
 		{"POST", "resource_exhausted, `retry-after` 3600", nil},
 		{"GET", "resource_exhausted, `retry-after` 3600", get},
-		{"STREAM", "unavailable, `retry-after` none", nil},
+		{"STREAM", "resource_exhausted, `retry-after` 3600", nil},
 	} {
 		url := "http://" + address + "/connect/connect-go-" + it.asked + "/calls.Calls/Call"
 		client := connect.NewClient[empty, empty](http.DefaultClient, url, it.options...)
