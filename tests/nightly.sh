@@ -25,6 +25,8 @@ parts=(
   "9 servers: Redis 6.2 and 8, Valkey 8 and 9, where they can be had"
   "10 versions: the last release beside this tree, rolled up and back"
   "11 releases: the limiters of ten releases of Redisson, each beside each generation"
+  "12 proxies: nine real proxies before one app"
+  "13 clients: what real clients make of a denial"
 )
 usage() {
   echo "usage: bash tests/nightly.sh --part N | --list | --table" >&2
@@ -34,7 +36,7 @@ folder=target/nightly
 case "${1:-}" in
   --list) printf '%s\n' "${parts[@]}"; exit ;;
   --table) cat "$folder/table.md"; exit ;;
-  --part) part=${2:-}; [[ $part =~ ^([1-9]|1[01])$ ]] || usage ;;
+  --part) part=${2:-}; [[ $part =~ ^([1-9]|1[0-3])$ ]] || usage ;;
   *) usage ;;
 esac
 
@@ -199,6 +201,14 @@ releases() {
   done
 }
 
+proxies() {
+  once "proxies" bash tests/proxies.sh
+}
+
+clients() {
+  once "clients" bash tests/clients.sh
+}
+
 case $part in
   1) histories ;;
   2) fleets ;;
@@ -211,6 +221,8 @@ case $part in
   9) servers ;;
   10) versions ;;
   11) releases ;;
+  12) proxies ;;
+  13) clients ;;
 esac
 
 # A step that was skipped proves nothing, and the row says so.

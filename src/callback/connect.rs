@@ -4,10 +4,33 @@
 
 use axum_core::response::Response;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 
 use super::form::{Refusing, json};
 use super::problem_document::push_json;
+
+/// The content type of a request with this head if it is a stream, whose answer repeats it.
+pub(super) fn stream<'a>(method: &Method, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
+    let content_type = headers
+        .get(CONTENT_TYPE)
+        .filter(|_| method == Method::POST)?;
+    let name = content_type.as_bytes().get(..STREAMS.len())?;
+    name.eq_ignore_ascii_case(STREAMS).then_some(content_type)
+}
+
+const STREAMS: &[u8] = b"application/connect+";
+
+/// A stream of one message, which ends it with the error. Its status is that of a success.
+pub(super) fn end_of_stream(refusing: &Refusing<'_>, content_type: &HeaderValue) -> Response {
+    const END: u8 = 2;
+    let message = format!("{{\"error\":{}}}", error(refusing));
+    let length = u32::try_from(message.len()).expect("a short text");
+    let frame = [&[END], &length.to_be_bytes()[..], message.as_bytes()].concat();
+    let mut response = Response::new(frame.into());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type.clone());
+    response
+}
 
 /// Whether a request with this head is a call of one message and one answer.
 pub(super) fn is_unary(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
@@ -26,9 +49,13 @@ pub(super) fn is_unary(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool 
 }
 
 pub(super) fn answer(refusing: &Refusing<'_>) -> Response {
+    json(refusing.status(), error(refusing))
+}
+
+fn error(refusing: &Refusing<'_>) -> String {
     let (_, code) = refusing.code();
-    let mut body = format!("{{\"code\":\"{code}\",\"message\":\"");
-    push_json(&mut body, &refusing.message());
-    body.push_str("\"}");
-    json(refusing.status(), body)
+    let mut error = format!("{{\"code\":\"{code}\",\"message\":\"");
+    push_json(&mut error, &refusing.message());
+    error.push_str("\"}");
+    error
 }

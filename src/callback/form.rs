@@ -11,10 +11,11 @@ use crate::rule::Rule;
 
 /// In which form a layer answers by itself: a denial, and a request without a decision or a key.
 ///
-/// [gRPC](super::is_grpc) is found from the request under each of them, and so are the unary calls
-/// of the [Connect protocol](https://connectrpc.com/docs/protocol): a POST with
-/// `connect-protocol-version: 1` and the content type `application/json` or `application/proto`, or
-/// a GET with `connect=v1` in its query. A form does not change what callbacks answer.
+/// [gRPC](super::is_grpc) is found from the request under each of them, and so are calls of the
+/// [Connect protocol](https://connectrpc.com/docs/protocol): a POST with
+/// `connect-protocol-version: 1` and the content type `application/json` or `application/proto`, a
+/// GET with `connect=v1` in its query, and a POST of `application/connect+..`, a stream, whose
+/// answer is a 200 with one message. A form does not change what callbacks answer.
 ///
 /// ```
 /// use tidegate::callback::Form;
@@ -49,6 +50,8 @@ pub(crate) enum AnswerForm {
     Problem,
     Grpc(GrpcCall),
     Connect,
+    /// With the content type, which the answer repeats.
+    ConnectStream(HeaderValue),
     JsonRpc,
 }
 
@@ -64,6 +67,9 @@ impl AnswerForm {
     ) -> Self {
         if let Some(call) = GrpcCall::of(method, headers, arrived) {
             return Self::Grpc(call);
+        }
+        if let Some(content_type) = connect::stream(method, headers) {
+            return Self::ConnectStream(content_type.clone());
         }
         match form {
             _ if connect::is_unary(method, uri, headers) => Self::Connect,
@@ -107,6 +113,7 @@ impl Refusing<'_> {
             AnswerForm::Problem => problem_document::answer(self),
             AnswerForm::Grpc(call) => grpc::answer(self, call),
             AnswerForm::Connect => connect::answer(self),
+            AnswerForm::ConnectStream(content_type) => connect::end_of_stream(self, content_type),
             AnswerForm::JsonRpc => json_rpc::answer(self),
         }
     }

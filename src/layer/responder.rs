@@ -315,7 +315,8 @@ impl Gate {
     /// The answer to a request without a decision. A 503 says when the store is asked again.
     pub(super) fn failed(&self, mut response: Response, form: &AnswerForm) -> Response {
         let pause = whole_seconds(self.capabilities().probe_every.unwrap_or_default());
-        if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        let is_stream = matches!(form, AnswerForm::ConnectStream(_));
+        if response.status() == StatusCode::SERVICE_UNAVAILABLE || is_stream {
             set_retry_after(Some(pause), response.headers_mut());
         }
         let pause = Some(Duration::from_secs(pause));

@@ -86,6 +86,43 @@ async fn connect() {
     assert_eq!(table(Form::Connect, Method::PUT, "/p", "").await, by_itself);
 }
 
+/// One message of flags 2, and its length in four bytes: the end of a stream. The head has the rest.
+#[tokio::test]
+async fn a_stream_of_connect() {
+    for content_type in ["application/connect+proto", "Application/Connect+json"] {
+        let fields = format!("content-type: {content_type}, connect-protocol-version: 1");
+        for (case, layer) in layers().await {
+            let answer = ask(&layer, Method::POST, "/p", &fields).await;
+            assert_eq!(answer.status(), OK, "{case}");
+            assert_eq!(answer.headers()["content-type"], content_type);
+            assert_eq!(answer.headers()["cache-control"], "no-store");
+            let says_when = ["used up", "two", "no decision"].contains(&case);
+            assert_eq!(
+                answer.headers().contains_key("retry-after"),
+                says_when,
+                "{case}"
+            );
+            let body = answer
+                .into_body()
+                .collect()
+                .await
+                .expect("a body")
+                .to_bytes();
+            let (head, message) = body.split_at(5);
+            assert_eq!(
+                (head[0], head[1..] == (message.len() as u32).to_be_bytes()),
+                (2, true)
+            );
+            let unary = text(ask(&layer, Method::POST, "/p", CONNECT).await).await;
+            assert_eq!(
+                message,
+                format!("{{\"error\":{unary}}}").as_bytes(),
+                "{case}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn json_rpc() {
     let called = table(Form::JsonRpc, Method::POST, "/p", "").await;
@@ -120,11 +157,6 @@ async fn no_call_of_connect() {
             Method::POST,
             "/p",
             "content-type: text/plain, connect-protocol-version: 1",
-        ),
-        (
-            Method::POST,
-            "/p",
-            "content-type: application/connect+json, connect-protocol-version: 1",
         ),
         (
             Method::POST,

@@ -1,0 +1,163 @@
+// The clients of npm: a row for each of their cases. See tests/clients.sh.
+import { readFileSync } from 'node:fs';
+import { create, createFileRegistry } from '@bufbuild/protobuf';
+import { FileDescriptorProtoSchema, file_google_protobuf_empty } from '@bufbuild/protobuf/wkt';
+import { Code, ConnectError, createClient } from '@connectrpc/connect';
+import { createConnectTransport } from '@connectrpc/connect-node';
+import grpc from '@grpc/grpc-js';
+import { EventSource } from 'eventsource';
+import { Octokit } from 'octokit';
+import OpenAI from 'openai';
+import Stripe from 'stripe';
+
+const address = process.argv[2];
+const [host, port] = address.split(':');
+let wrong = 0;
+
+function row(protocol, client, asked, expected, got) {
+  console.log(`| ${protocol} | ${client} | ${asked} | ${got} |`);
+  if (got !== expected) {
+    wrong = 1;
+    console.error(`tests/clients.sh: ${client}, ${asked}: ${got}; expected ${expected}`);
+  }
+}
+
+function version(name, shown = name) {
+  return `${shown} ${JSON.parse(readFileSync(`node_modules/${name}/package.json`)).version}`;
+}
+
+// When it was called again: first since the admitted request, then since the call before, in the
+// seconds that are expected, unless a call is earlier, or later by 2 s: of a busy machine.
+async function again(path, expected, admitted = true) {
+  const at = await (await fetch(`http://${address}/seen/${path}`)).json();
+  if (admitted) at.splice(1, 1);
+  const wanted = (expected.split(':')[0].match(/\d+/g) ?? []).map(Number);
+  const waits = at.slice(1).map((it, i) => it - at[i]).map((it, i) =>
+    it >= wanted[i] - 0.1 && it < wanted[i] + 2 ? wanted[i] : Math.floor(it));
+  return waits.length ? `again after ${waits.join(', ')} s` : 'not again';
+}
+
+async function grpcJs() {
+  const retryPolicy = {
+    maxAttempts: 4, initialBackoff: '0.1s', maxBackoff: '1s', backoffMultiplier: 2,
+    retryableStatusCodes: ['RESOURCE_EXHAUSTED', 'UNAVAILABLE'],
+  };
+  const config = JSON.stringify({ methodConfig: [{ name: [{}], retryPolicy }] });
+  const channel = new grpc.Client(address, grpc.credentials.createInsecure(), { 'grpc.service_config': config });
+  const said = (path, seconds) => new Promise((done) => {
+    const options = seconds ? { deadline: Date.now() + seconds * 1000 } : {};
+    const told = (error) => {
+      const after = error?.metadata.get('retry-after')[0] ?? 'none';
+      done(error ? `status ${error.code}, \`retry-after\` ${after}` : 'OK');
+    };
+    channel.makeUnaryRequest(path, () => Buffer.alloc(0), (it) => it, null, new grpc.Metadata(), options, told);
+  });
+  for (const [asked, route, deadline, expected] of [
+    ['2 s, deadline 5 s', 'grpc-2s', 5, 'again after 2 s: OK'],
+    ['2 s, no deadline', 'grpc-2s', 0, 'again after 2 s: OK'],
+    ['2 s, deadline 1 s', 'grpc-2s', 1, 'not again: status 8, `retry-after` 2'],
+    ['1 h, no deadline', 'grpc-1h', 0, 'not again: status 8, `retry-after` 3600'],
+    ['no decision', 'grpc-down', 9, 'again after 1, 1, 1 s: status 14, `retry-after` none'],
+  ]) {
+    const path = `grpc-js-${asked.replace(',', '').replaceAll(' ', '-')}`;
+    const admitted = route !== 'grpc-down';
+    if (admitted) await said(`/${route}/${path}`, 5);
+    const last = await said(`/${route}/${path}`, deadline);
+    row('gRPC, a retry policy', version('@grpc/grpc-js', 'grpc-js'), asked, expected, `${await again(path, expected, admitted)}: ${last}`);
+  }
+}
+
+async function connect() {
+  const snake = (name) => name.replaceAll(/\B[A-Z]/g, '_$&').toLowerCase();
+  const empty = { inputType: '.google.protobuf.Empty', outputType: '.google.protobuf.Empty' };
+  const file = create(FileDescriptorProtoSchema, {
+    name: 'calls.proto', syntax: 'proto3', package: 'calls', dependency: ['google/protobuf/empty.proto'],
+    service: [{ name: 'Calls', method: [
+      { name: 'Post', ...empty },
+      { name: 'Get', ...empty, options: { idempotencyLevel: 1 } },
+      { name: 'Stream', ...empty, serverStreaming: true },
+    ] }],
+  });
+  const service = createFileRegistry(file, () => file_google_protobuf_empty.proto).getService('calls.Calls');
+  for (const [method, useHttpGet, expected] of [
+    ['post', false, 'resource_exhausted, `retry-after` 3600'],
+    ['get', true, 'resource_exhausted, `retry-after` 3600'],
+    ['stream', false, 'resource_exhausted, `retry-after` 3600'],
+  ]) {
+    const baseUrl = `http://${address}/connect/connect-es-${method}`;
+    const client = createClient(service, createConnectTransport({ baseUrl, httpVersion: '1.1', useHttpGet }));
+    const said = async () => {
+      try {
+        const answer = client[method]({});
+        if (method === 'stream') for await (const _ of answer); else await answer;
+        return 'OK';
+      } catch (error) {
+        const { code, metadata } = ConnectError.from(error);
+        return `${snake(Code[code])}, \`retry-after\` ${metadata.get('retry-after')}`;
+      }
+    };
+    await said();
+    row('Connect', version('@connectrpc/connect', 'connect-es'), `${method.toUpperCase()}, 1 h`, expected, await said());
+  }
+}
+
+// An admitted call and a denied one.
+async function calls(protocol, client, asked, path, call, expected) {
+  await call();
+  const last = await call().then(() => 'OK', (error) => error.constructor.name);
+  row(protocol, client, asked, expected, `${await again(path, expected)}: ${last}`);
+}
+
+async function octokit() {
+  const log = { debug() {}, info() {}, warn() {}, error() {} };
+  for (const [asked, route, expected] of [
+    ['16 s, a 429', 'github', 'again after 1, 4, 9, 3 s: OK'],
+    ['2 s, a 403', 'github-403', 'again after 3 s: OK'],
+  ]) {
+    const client = new Octokit({ baseUrl: `http://${address}/${route}/octokit-${route}`, log });
+    const call = () => client.request('GET /');
+    await calls('GitHub, `Headers::GitHub`', version('octokit'), asked, `octokit-${route}`, call, expected);
+  }
+}
+
+async function models() {
+  for (const [asked, route, expected] of [
+    ['2 s', 'models-2s', 'again after 2 s: OK'],
+    ['1 h', 'models', 'not again: RateLimitError'],
+  ]) {
+    const client = new OpenAI({ apiKey: 'key', baseURL: `http://${address}/${route}/openai-npm-${route}` });
+    await calls('a model, `x-should-retry`', `${version('openai')} (npm)`, asked, `openai-npm-${route}`, () => client.models.list(), expected);
+  }
+}
+
+async function stripe() {
+  for (const [asked, route, expected] of [
+    ['1 h, a body with `error`', 'errors', 'not again: StripeRateLimitError'],
+    ['1 h, a problem document', 'plain', 'not again: OK'],
+  ]) {
+    const client = new Stripe('key', { host, port, protocol: 'http' });
+    const call = () => client.rawRequest('GET', `/${route}/stripe-${route}`);
+    await calls('Stripe', version('stripe'), asked, `stripe-${route}`, call, expected);
+  }
+}
+
+// The first connection is admitted and ends; it is opened again at once.
+async function events() {
+  for (const [asked, route, expected] of [
+    ['2 s, `retry:`', 'events', 'again after 2 s: open'],
+    ['2 s, a 429', 'streams', 'not again: closed'],
+  ]) {
+    const source = new EventSource(`http://${address}/${route}/eventsource-${route}`);
+    const last = await new Promise((done) => {
+      let messages = 0;
+      source.onmessage = () => (messages += 1) === 2 && done('open');
+      source.onerror = () => source.readyState === 2 && done('closed');
+      setTimeout(() => done('neither'), 9000);
+    });
+    source.close();
+    row('event stream', version('eventsource'), asked, expected, `${await again(`eventsource-${route}`, expected)}: ${last}`);
+  }
+}
+
+for (const part of [grpcJs, connect, octokit, models, stripe, events]) await part();
+process.exit(wrong);

@@ -1,0 +1,9 @@
+module clients
+
+go 1.25.0
+
+require (
+	connectrpc.com/connect v1.21.1
+	google.golang.org/grpc v1.85.0
+	google.golang.org/protobuf v1.36.12
+)
