@@ -28,7 +28,9 @@ pub(crate) struct LimitedKeys {
 }
 
 /// What a page calls a key of a path.
-pub(crate) struct KeyNamer(pub(crate) Box<dyn Fn(&str, &Key) -> String + Send + Sync>);
+pub(crate) struct KeyNamer(pub(crate) Box<NameKey>);
+
+type NameKey = dyn Fn(&str, &Key) -> String + Send + Sync;
 
 crate::named::debug_fields!(KeyNamer);
 
