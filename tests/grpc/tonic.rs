@@ -459,6 +459,7 @@ async fn bytes_of_grpc_web() {
          ratelimit-policy: \"health\";q=0;w=60\r\n\
          ratelimit: \"health\";r=0;t=60\r\n\
          {DETAILS}\r\n\
+         grpc-retry-pushback-ms: -1\r\n\
          connection: close\r\n\
          content-length: 0\r\n"
         )
@@ -486,6 +487,7 @@ async fn head_over_http_2() {
             "ratelimit-policy: \"health\";q=0;w=60",
             "ratelimit: \"health\";r=0;t=60",
             DETAILS,
+            "grpc-retry-pushback-ms: -1",
         ]
     );
     let body = response.into_body();
