@@ -40,8 +40,9 @@ pub enum Form {
     /// show, to each POST; others get a problem document. The `code` is -32000 for a denial and for a
     /// request without a decision, -32600 where the client left its key out, and -32603 for a
     /// mistake of the server. `id` is null, since the body is not read, and `data` has
-    /// `retry_after_s`, the seconds of `Retry-After` without its bound, or `never`, and `quotas`, the
-    /// names of those that denied the request. The HTTP status stays what it is.
+    /// `retry_after_s`, the seconds of `Retry-After` without its bound, or `never` where the cost is
+    /// above a max (neither under a max of 0), and `quotas`, the names of those that denied the
+    /// request. The HTTP status stays what it is.
     JsonRpc,
 }
 

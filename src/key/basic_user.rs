@@ -65,7 +65,9 @@ impl KeyExtractor for BasicUser {
         let end = decoded.iter().position(|byte| *byte == b':');
         let end =
             end.ok_or_else(|| KeyError::malformed("the user of HTTP Basic cannot be read"))?;
-        Ok(Some(self.key(&decoded[..end])))
+        // As an empty token, an empty name is nobody's.
+        let name = Some(&decoded[..end]).filter(|it| !it.is_empty());
+        Ok(name.map(|it| self.key(it)))
     }
 
     fn mark(&self) -> Cow<'static, str> {

@@ -11,9 +11,9 @@ use super::fleet::has_timer;
 use super::{Limits, counts_of_plans};
 use crate::callback::BoxFuture;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::key::{Key, KeyExtractor};
+use crate::key::{Key, KeyExtractor, escaped};
 use crate::layer::SubjectKeys;
-use crate::rule::{Factor, Rule, Subject};
+use crate::rule::{Factor, Policy, Rule, Subject};
 use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::sync::lock;
 use crate::trace;
@@ -184,7 +184,7 @@ impl Limits {
             let rule = self.rules().guard().find(&one.path).cloned();
             let rule = rule.ok_or_else(|| OperatorError::NoRule(one.path.to_string()))?;
             let known = if kind.is_raise() {
-                names_of_quotas(&rule)
+                names_of_quotas(&rule, &one.key)
             } else {
                 BTreeSet::new()
             };
@@ -345,7 +345,8 @@ impl Operation {
     }
 
     /// Raises the quotas of these [names](crate::rule::Policy::name) alone, of the rule and of its
-    /// plans, and leaves the others as they are. Default: all are raised.
+    /// plans, and leaves the others as they are. Default: all are raised. A name that no quota of
+    /// the key has is an error, and so is an empty list.
     ///
     /// ```
     /// use std::time::Duration;
@@ -367,7 +368,12 @@ impl Operation {
     /// ```
     pub fn only<Name: Into<Box<str>>>(mut self, names: impl IntoIterator<Item = Name>) -> Self {
         if let Ok(one) = &mut self.one {
-            one.only = names.into_iter().map(Into::into).collect();
+            let names = names.into_iter().map(Into::into);
+            one.only = names.collect();
+            if one.only.is_empty() {
+                // No quota has this name, so it is refused; an empty list would raise all.
+                one.only = ["".into()].into();
+            }
         }
         self
     }
@@ -405,14 +411,25 @@ impl IntoFuture for Operation {
     }
 }
 
-/// The names of the quotas that a request of the rule may have.
-fn names_of_quotas(rule: &Arc<Rule>) -> BTreeSet<String> {
+/// The names of the quotas of this key that a request of the rule may have.
+fn names_of_quotas(rule: &Arc<Rule>, key: &str) -> BTreeSet<String> {
+    // Under a joint rule the text of the key begins with its subject.
+    let begins = |name: &str| key.starts_with(&format!("{}>", escaped(name)));
+    let subject = rule.subjects().iter().position(|it| begins(it.name()));
+    let is_of_key = |policy: &&Policy| {
+        let place = policy
+            .subject()
+            .map_or(Some(0), |it| rule.place_of_subject(it));
+        subject.is_none() || place == subject
+    };
     let plans = rule.plans().filter_map(|name| rule.of_plan(name));
     let rules = plans
         .chain(rule.values_with_counts())
         .chain([Arc::clone(rule)]);
-    let names =
-        |rule: Arc<Rule>| Vec::from_iter(rule.policies().iter().map(|it| it.name().to_owned()));
+    let names = |rule: Arc<Rule>| {
+        let policies = rule.policies().iter().filter(is_of_key);
+        Vec::from_iter(policies.map(|it| it.name().to_owned()))
+    };
     rules.flat_map(names).collect()
 }
 

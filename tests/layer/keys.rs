@@ -68,7 +68,6 @@ fn the_user_of_http_basic() {
         ("Basic YWRhOjpwOnc=", "ada"),
         ("Basic QWRhOng=", "Ada"),
         ("Basic w6Q6eA==", "\u{e4}"),
-        ("Basic Ong=", ""),
     ] {
         let expected = key::BasicUser.key(name);
         assert_eq!(of(field).expect("a key"), expected, "{field}");
@@ -79,7 +78,14 @@ fn the_user_of_http_basic() {
     }
     // Another guess is the same key, and not that of a token.
     assert_eq!(of("Basic YWRhOng=").ok(), of("Basic YWRhOnk=").ok());
-    for absent in ["", "Basic", "Basic ", "Bearer YWRhOng=", "BasicYWRhOng="] {
+    for absent in [
+        "",
+        "Basic",
+        "Basic ",
+        "Basic Ong=",
+        "Bearer YWRhOng=",
+        "BasicYWRhOng=",
+    ] {
         assert_eq!(of(absent).expect_err("none").kind(), Absent, "{absent}");
     }
     for malformed in ["Basic YWRh", "Basic a b", "Basic =", "Basic YWRh\u{e4}Ong="] {

@@ -134,7 +134,7 @@ async fn a_raise_of_some_quotas_alone() {
             .into_iter()
             .fold(Subject::new(name, Everyone), Subject::limit)
     };
-    let org = Subject::new("org", Everyone).limit(Quota::per_hour(900));
+    let org = Subject::new("org", Everyone).limit(Policy::new("others", Quota::per_hour(900)));
     let joint = [subject("user", policies(100)), org];
     let joint = Rule::joint("api", joint).expect("valid");
     let stores = Stores::start().await;
@@ -176,6 +176,13 @@ async fn a_raise_of_some_quotas_alone() {
             let expected = "there is no quota \"month\" to raise, expected of [";
             assert!(unknown.starts_with(expected), "{unknown}");
             assert!(unknown.contains("\"monthly\""), "{unknown}");
+            let none = raise(2.0).only([""; 0]).await;
+            assert!(matches!(none, Err(OperatorError::NoQuota { .. })));
+            if name == "joint" {
+                // A quota of another subject would not be raised by this key.
+                let other = raise(2.0).only(["others"]).await;
+                assert!(matches!(other, Err(OperatorError::NoQuota { .. })));
+            }
             let block = here.block("api", key.clone(), HOUR, "ops");
             let block = block.only(["monthly"]).await;
             assert!(matches!(block, Err(OperatorError::NoQuota { .. })));

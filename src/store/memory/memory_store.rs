@@ -45,7 +45,8 @@ use crate::warning::{Warning, WarningKind};
 /// full, an eighth is forgotten of those that are not held: first how many times in a row they were
 /// held, then the failures that end soonest. So a flood of `max_keys` names that each fail once
 /// within the time of a lock-out makes it forget the failures of others, and never a hold; a new
-/// name is an error only while all are held, or where so many come within a tenth of a second.
+/// name is an error only while all are held, or where an eighth of `max_keys` names fail within a
+/// tenth of a second.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -388,7 +388,7 @@ async fn what_a_line_lacks_is_told_at_the_start() {
     ready(&whole).await.expect("the line is enough");
     assert_eq!(refused(&mut admin), BTreeSet::new());
     let of_log = words("zadd zcard zcount zrange zrangebyscore zrem zremrangebyrank");
-    let others = words("zremrangebyscore pexpire evalsha eval time");
+    let others = words("zremrangebyscore pexpire evalsha eval time get mget set");
     for command in [of_log, others].concat() {
         let lacking = without(&whole, &format!("+{command}"));
         let error = ready(&lacking).await.expect_err(command);
