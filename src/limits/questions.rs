@@ -180,7 +180,7 @@ impl Limits {
     /// Forgets what a key has used by the rule of a path, in windows and in days, weeks and months,
     /// whatever plan has chosen them, here or in another process. Counts of an earlier algorithm
     /// stay. So do those with a [cost of their own](crate::rule::Policy::with_cost) that only plans
-    /// [from code](crate::rule::Plan::of) have which this process has not seen.
+    /// have which this process has not seen: of another file, or [by value](crate::rule::Plan::of).
     ///
     /// Says whether the rule had a count to forget; there is none without a rule. Under a
     /// [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
