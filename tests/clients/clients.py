@@ -1,4 +1,4 @@
-"""The clients of PyPI, and Prometheus: a row for each of their cases. See tests/clients.sh."""
+"""The clients of PyPI, curl and Prometheus: a row for each of their cases. See tests/clients.sh."""
 
 import asyncio
 import importlib.metadata
@@ -15,6 +15,7 @@ import boto3
 import grpc
 import openai
 from botocore.config import Config
+from huggingface_hub import HfApi
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
@@ -129,6 +130,30 @@ def s3():
           lambda: client.get_object(Bucket="boto3", Key="key"), "again after 2 s: OK")
 
 
+def hub():
+    for asked, route, expected in [
+        ("2 s", "plain-2s", "again after 3 s: OK"),
+        ("5 s, and 2 s of another quota", "list", "again after 3, 3 s: OK"),
+    ]:
+        case = f"huggingface-{route}"
+        api = HfApi(endpoint=f"http://{address}/{route}/{case}")
+        calls("`RateLimit`", version("huggingface_hub"), asked, case,
+              lambda: list(api.list_models()), expected)
+
+
+def curl():
+    name = " ".join(subprocess.check_output(["curl", "--version"], text=True).split(" ")[:2])
+    for asked, route, options, expected in [
+        ("2 s", "plain-2s", [], "again after 2 s: OK"),
+        ("1 h, `--retry-max-time 10`", "plain", ["--retry-max-time", "10"],
+         "not again: CalledProcessError"),
+    ]:
+        command = ["curl", "--silent", "--fail", "--retry", "3", *options]
+        url = f"http://{address}/{route}/curl-{route}"
+        calls("`retry-after`", f"{name}, `--retry`", asked, f"curl-{route}",
+              lambda: subprocess.check_output([*command, url], timeout=60), expected)
+
+
 def prometheus():
     told = subprocess.run(["prometheus", "--version"], capture_output=True, text=True, check=True)
     name = "prometheus " + (told.stdout + told.stderr).split("version ")[1].split("+")[0].split(" ")[0]
@@ -165,5 +190,7 @@ grpcio()
 asyncio.run(mcp())
 models()
 s3()
+hub()
+curl()
 prometheus()
 sys.exit(wrong)
