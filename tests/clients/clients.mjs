@@ -73,7 +73,7 @@ async function grpcJs() {
     const admitted = route !== 'grpc-down';
     if (admitted) await said(`/${route}/${path}`, 5);
     const last = await said(`/${route}/${path}`, deadline);
-    row('gRPC, a retry policy', version('@grpc/grpc-js', 'grpc-js'), asked, expected, `${await again(path, expected, admitted)}: ${last}`);
+    row('gRPC', version('@grpc/grpc-js', 'grpc-js'), asked, expected, `${await again(path, expected, admitted)}: ${last}`);
   }
 }
 
@@ -126,7 +126,7 @@ async function octokit() {
   ]) {
     const client = new Octokit({ baseUrl: `http://${address}/${route}/octokit-${route}`, log });
     const call = () => client.request('GET /');
-    await calls('GitHub, `Headers::GitHub`', version('octokit'), asked, `octokit-${route}`, call, expected);
+    await calls('`Headers::GitHub`', version('octokit'), asked, `octokit-${route}`, call, expected);
   }
 }
 
@@ -138,7 +138,7 @@ async function models() {
     ]) {
       const path = `${shown}-npm-${route}`;
       const client = new Api({ apiKey: 'key', baseURL: `http://${address}/${route}/${path}` });
-      await calls('a model, `x-should-retry`', `${version(name, shown)} (npm)`, asked, path, () => client.models.list(), expected);
+      await calls('`x-should-retry`', `${version(name, shown)} (npm)`, asked, path, () => client.models.list(), expected);
     }
   }
 }
@@ -166,7 +166,7 @@ async function mcp() {
   const told = await client.callTool({ name: 'tool' }).catch((error) => `${error.code}, ${error.message}`);
   const error = '{"code":-32000,"message":"quota exceeded: calls","data":{"quotas":["calls"],"retry_after_s":3600}}';
   const expected = `429, Streamable HTTP error: Error POSTing to endpoint: {"jsonrpc":"2.0","id":null,"error":${error}}`;
-  row('MCP, `Form::JsonRpc`', `${version('@modelcontextprotocol/sdk', 'mcp')} (npm)`, 'tools/call, 1 h', expected, told);
+  row('`Form::JsonRpc`', `${version('@modelcontextprotocol/sdk', 'mcp')} (npm)`, 'tools/call, 1 h', expected, told);
 }
 
 async function stripe() {
@@ -204,7 +204,7 @@ async function events() {
 async function chromium() {
   let shown;
   try {
-    shown = `Chromium ${execFileSync('chromium', ['--version'], { encoding: 'utf8' }).match(/[\d.]+/)[0]}`;
+    shown = `Chromium ${execFileSync('chromium', ['--version'], { stdio: 'pipe' }).toString().match(/[\d.]+/)[0]}`;
   } catch {
     for (const [asked] of streams) console.log(`| event stream | Chromium | ${asked} | not run: it is not installed |`);
     return;

@@ -124,7 +124,7 @@ func grpcGo() {
 			said("/"+it.route+"/"+path, 5)
 		}
 		last := said("/"+it.route+"/"+path, it.deadline)
-		row("gRPC, a retry policy", version("google.golang.org/grpc", "grpc-go"), it.asked, it.expected, again(path, it.expected, admitted)+": "+last)
+		row("gRPC", version("google.golang.org/grpc", "grpc-go"), it.asked, it.expected, again(path, it.expected, admitted)+": "+last)
 	}
 }
 

@@ -19,6 +19,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tidegate::callback::{Form, Problem};
 use tidegate::key::KeyError;
+use tidegate::rule::Policy;
 use tidegate::{DegradeCallback, Denied, Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule};
 use tokio::net::TcpListener;
 
@@ -44,7 +45,8 @@ fn app() -> Router {
         ("plain", json().layer(layer(3_600, 1))),
         ("plain-2s", json().layer(layer(2, 1))),
         ("plain-30d", json().layer(layer(2_592_000, 1))),
-        ("list", json().layer(list())),
+        ("list", json().layer(list(["calls-2s", "calls-5s"]))),
+        ("words", json().layer(list(["short", "long"]))),
         ("grpc-2s", any(grpc).layer(layer(2, 1))),
         ("grpc-1h", any(grpc).layer(layer(3_600, 1))),
         ("grpc-down", any(grpc).layer(layer(3_600, 1).store(none))),
@@ -73,9 +75,10 @@ fn layer(seconds: u64, max: u64) -> RateLimitLayer {
 }
 
 /// Two quotas of a rule, of which the second denies for longer.
-fn list() -> RateLimitLayer {
+fn list([first, second]: [&str; 2]) -> RateLimitLayer {
     let quota = |seconds| Quota::new(Duration::from_secs(seconds), 1).expect("a quota");
-    let rule = Rule::new("calls", [quota(2), quota(5)]).expect("a rule");
+    let policies = [Policy::new(first, quota(2)), Policy::new(second, quota(5))];
+    let rule = Rule::with_policies("calls", policies).expect("a rule");
     RateLimitLayer::from_rule(rule).key_by(case)
 }
 
