@@ -1,11 +1,17 @@
-// The clients of npm: a row for each of their cases. See tests/clients.sh.
-import { readFileSync } from 'node:fs';
+// The clients of npm, and Chromium: a row for each of their cases. See tests/clients.sh.
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import Anthropic from '@anthropic-ai/sdk';
 import { create, createFileRegistry } from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema, file_google_protobuf_empty } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import grpc from '@grpc/grpc-js';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { EventSource } from 'eventsource';
+import got from 'got';
 import { Octokit } from 'octokit';
 import OpenAI from 'openai';
 import Stripe from 'stripe';
@@ -26,10 +32,14 @@ function version(name, shown = name) {
   return `${shown} ${JSON.parse(readFileSync(`node_modules/${name}/package.json`)).version}`;
 }
 
+function seen(path) {
+  return fetch(`http://${address}/seen/${path}`).then((it) => it.json());
+}
+
 // When it was called again: first since the admitted request, then since the call before, in the
 // seconds that are expected, unless a call is earlier, or later by 2 s: of a busy machine.
 async function again(path, expected, admitted = true) {
-  const at = await (await fetch(`http://${address}/seen/${path}`)).json();
+  const at = await seen(path);
   if (admitted) at.splice(1, 1);
   const wanted = (expected.split(':')[0].match(/\d+/g) ?? []).map(Number);
   const waits = at.slice(1).map((it, i) => it - at[i]).map((it, i) =>
@@ -63,7 +73,7 @@ async function grpcJs() {
     const admitted = route !== 'grpc-down';
     if (admitted) await said(`/${route}/${path}`, 5);
     const last = await said(`/${route}/${path}`, deadline);
-    row('gRPC, a retry policy', version('@grpc/grpc-js', 'grpc-js'), asked, expected, `${await again(path, expected, admitted)}: ${last}`);
+    row('gRPC', version('@grpc/grpc-js', 'grpc-js'), asked, expected, `${await again(path, expected, admitted)}: ${last}`);
   }
 }
 
@@ -116,18 +126,47 @@ async function octokit() {
   ]) {
     const client = new Octokit({ baseUrl: `http://${address}/${route}/octokit-${route}`, log });
     const call = () => client.request('GET /');
-    await calls('GitHub, `Headers::GitHub`', version('octokit'), asked, `octokit-${route}`, call, expected);
+    await calls('`Headers::GitHub`', version('octokit'), asked, `octokit-${route}`, call, expected);
   }
 }
 
 async function models() {
-  for (const [asked, route, expected] of [
-    ['2 s', 'models-2s', 'again after 2 s: OK'],
-    ['1 h', 'models', 'not again: RateLimitError'],
-  ]) {
-    const client = new OpenAI({ apiKey: 'key', baseURL: `http://${address}/${route}/openai-npm-${route}` });
-    await calls('a model, `x-should-retry`', `${version('openai')} (npm)`, asked, `openai-npm-${route}`, () => client.models.list(), expected);
+  for (const [name, shown, Api] of [['openai', 'openai', OpenAI], ['@anthropic-ai/sdk', 'anthropic', Anthropic]]) {
+    for (const [asked, route, expected] of [
+      ['2 s', 'models-2s', 'again after 2 s: OK'],
+      ['1 h', 'models', 'not again: RateLimitError'],
+    ]) {
+      const path = `${shown}-npm-${route}`;
+      const client = new Api({ apiKey: 'key', baseURL: `http://${address}/${route}/${path}` });
+      await calls('`x-should-retry`', `${version(name, shown)} (npm)`, asked, path, () => client.models.list(), expected);
+    }
   }
+}
+
+// The longest wait that is told: timers of Node.js still wait for it.
+async function longest() {
+  const url = `http://${address}/plain-30d`;
+  const anthropic = new Anthropic({ apiKey: 'key', baseURL: `${url}/anthropic-30d` });
+  for (const [client, path, call] of [
+    [version('got'), 'got-30d', () => got(`${url}/got-30d`)],
+    [`${version('@anthropic-ai/sdk', 'anthropic')} (npm)`, 'anthropic-30d', () => anthropic.models.list()],
+  ]) {
+    await call();
+    const waits = new Promise((done) => setTimeout(done, 3000, 'waits'));
+    const last = await Promise.race([waits, call().then(() => 'OK', (error) => error.constructor.name)]);
+    row('`retry-after`', client, '30 days, in 3 s', 'not again: waits', `${await again(path, '')}: ${last}`);
+  }
+  const call = () => got(`http://${address}/plain-2s/got-2s`);
+  await calls('`retry-after`', version('got'), '2 s', 'got-2s', call, 'again after 2 s: OK');
+}
+
+async function mcp() {
+  const client = new Client({ name: 'clients', version: '0' });
+  await client.connect(new StreamableHTTPClientTransport(new URL(`http://${address}/mcp/mcp-npm`)));
+  const told = await client.callTool({ name: 'tool' }).catch((error) => `${error.code}, ${error.message}`);
+  const error = '{"code":-32000,"message":"quota exceeded: calls","data":{"quotas":["calls"],"retry_after_s":3600}}';
+  const expected = `429, Streamable HTTP error: Error POSTing to endpoint: {"jsonrpc":"2.0","id":null,"error":${error}}`;
+  row('`Form::JsonRpc`', `${version('@modelcontextprotocol/sdk', 'mcp')} (npm)`, 'tools/call, 1 h', expected, told);
 }
 
 async function stripe() {
@@ -142,11 +181,13 @@ async function stripe() {
 }
 
 // The first connection is admitted and ends; it is opened again at once.
+const streams = [
+  ['2 s, `retry:`', 'events', 'again after 2 s: open'],
+  ['2 s, a 429', 'streams', 'not again: closed'],
+];
+
 async function events() {
-  for (const [asked, route, expected] of [
-    ['2 s, `retry:`', 'events', 'again after 2 s: open'],
-    ['2 s, a 429', 'streams', 'not again: closed'],
-  ]) {
+  for (const [asked, route, expected] of streams) {
     const source = new EventSource(`http://${address}/${route}/eventsource-${route}`);
     const last = await new Promise((done) => {
       let messages = 0;
@@ -159,5 +200,37 @@ async function events() {
   }
 }
 
-for (const part of [grpcJs, connect, octokit, models, stripe, events]) await part();
+// The page says what it saw as a request of a case of its own.
+async function chromium() {
+  let shown;
+  try {
+    shown = `Chromium ${execFileSync('chromium', ['--version'], { stdio: 'pipe' }).toString().match(/[\d.]+/)[0]}`;
+  } catch {
+    for (const [asked] of streams) console.log(`| event stream | Chromium | ${asked} | not run: it is not installed |`);
+    return;
+  }
+  for (const [asked, route, expected] of streams) {
+    const folder = mkdtempSync(`${tmpdir()}/clients-`);
+    const browser = spawn('chromium', [
+      '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+      '--disable-background-networking', '--disable-component-update', '--disable-sync',
+      `--user-data-dir=${folder}`, `http://${address}/page/chromium?${route}`,
+    ], { stdio: 'ignore' });
+    const ended = new Promise((done) => browser.once('exit', done));
+    let last = 'neither';
+    for (const end = Date.now() + 30000; last === 'neither' && Date.now() < end;) {
+      await new Promise((done) => setTimeout(done, 200));
+      for (const said of ['open', 'closed'])
+        if ((await seen(`chromium-${route}-${said}`)).length) last = said;
+    }
+    // A closed one has the time to come again.
+    if (last === 'closed') await new Promise((done) => setTimeout(done, 3000));
+    browser.kill();
+    await ended;
+    rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+    row('event stream', shown, asked, expected, `${await again(`chromium-${route}`, expected)}: ${last}`);
+  }
+}
+
+for (const part of [grpcJs, connect, octokit, models, longest, mcp, stripe, events, chromium]) await part();
 process.exit(wrong);

@@ -1,4 +1,4 @@
-"""The clients of PyPI, and Prometheus: a row for each of their cases. See tests/clients.sh."""
+"""The clients of PyPI, curl and Prometheus: a row for each of their cases. See tests/clients.sh."""
 
 import asyncio
 import importlib.metadata
@@ -15,6 +15,7 @@ import boto3
 import grpc
 import openai
 from botocore.config import Config
+from huggingface_hub import HfApi
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
@@ -79,7 +80,7 @@ def grpcio():
             said(route, case, 5)
         last = said(route, case, deadline)
         got = f"{again(case, expected, route != 'grpc-down')}: {last}"
-        row("gRPC, a retry policy", version("grpcio"), asked, expected, got)
+        row("gRPC", version("grpcio"), asked, expected, got)
 
 
 async def mcp():
@@ -93,7 +94,7 @@ async def mcp():
                 told = getattr(error, "error", error)
                 got = f"{told.code}, {told.message}, {json.dumps(told.data)}"
     expected = '-32000, quota exceeded: calls, {"quotas": ["calls"], "retry_after_s": 3600}'
-    row("MCP, `Form::JsonRpc`", version("mcp"), "tools/call, 1 h", expected, got)
+    row("`Form::JsonRpc`", version("mcp"), "tools/call, 1 h", expected, got)
 
 
 def calls(protocol, client, asked, case, call, expected):
@@ -103,7 +104,8 @@ def calls(protocol, client, asked, case, call, expected):
         call()
         last = "OK"
     except Exception as error:
-        last = type(error).__name__
+        code = getattr(error, "returncode", None)
+        last = type(error).__name__ if code is None else f"exit status {code}"
     row(protocol, client, asked, expected, f"{again(case, expected)}: {last}")
 
 
@@ -115,7 +117,7 @@ def models():
         ]:
             case = f"{name}-{route}"
             client = api(api_key="key", base_url=f"http://{address}/{route}/{case}")
-            calls("a model, `x-should-retry`", f"{version(name)} (Python)", asked, case,
+            calls("`x-should-retry`", f"{version(name)} (Python)", asked, case,
                   client.models.list, expected)
 
 
@@ -125,8 +127,32 @@ def s3():
         aws_access_key_id="id", aws_secret_access_key="key",
         config=Config(s3={"addressing_style": "path"}),
     )
-    calls("S3, `x-amz-retry-after`", version("boto3"), "2 s", "boto3",
+    calls("`x-amz-retry-after`", version("boto3"), "2 s", "boto3",
           lambda: client.get_object(Bucket="boto3", Key="key"), "again after 2 s: OK")
+
+
+def hub():
+    for asked, route, expected in [
+        ("5 s; `calls-2s`, `calls-5s`", "list", "again after 6 s: OK"),
+        ("5 s; `short` of 2 s, `long` of 5 s", "words", "again after 3, 3 s: OK"),
+    ]:
+        case = f"huggingface-{route}"
+        api = HfApi(endpoint=f"http://{address}/{route}/{case}")
+        calls("`RateLimit`", version("huggingface_hub"), asked, case,
+              lambda: list(api.list_models()), expected)
+
+
+def curl():
+    name = " ".join(subprocess.check_output(["curl", "--version"], text=True).split(" ")[:2])
+    for asked, route, options, expected in [
+        ("2 s", "plain-2s", [], "again after 2 s: OK"),
+        ("1 h, `--retry-max-time 10`", "plain", ["--retry-max-time", "10"],
+         "not again: exit status 22"),
+    ]:
+        command = ["curl", "--silent", "--fail", "--retry", "3", *options]
+        url = f"http://{address}/{route}/curl-{route}"
+        calls("`retry-after`", f"{name}, `--retry`", asked, f"curl-{route}",
+              lambda: subprocess.check_output([*command, url], timeout=60), expected)
 
 
 def prometheus():
@@ -165,5 +191,7 @@ grpcio()
 asyncio.run(mcp())
 models()
 s3()
+hub()
+curl()
 prometheus()
 sys.exit(wrong)

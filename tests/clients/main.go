@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/hashicorp/go-retryablehttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -123,7 +124,7 @@ func grpcGo() {
 			said("/"+it.route+"/"+path, 5)
 		}
 		last := said("/"+it.route+"/"+path, it.deadline)
-		row("gRPC, a retry policy", version("google.golang.org/grpc", "grpc-go"), it.asked, it.expected, again(path, it.expected, admitted)+": "+last)
+		row("gRPC", version("google.golang.org/grpc", "grpc-go"), it.asked, it.expected, again(path, it.expected, admitted)+": "+last)
 	}
 }
 
@@ -162,8 +163,38 @@ func connectGo() {
 	}
 }
 
+func retryable() {
+	for _, it := range []struct {
+		asked, route string
+		deadline     time.Duration
+		expected     string
+	}{
+		{"2 s", "plain-2s", 60, "again after 2 s: OK"},
+		{"1 h, deadline 3 s", "plain", 3, "not again: context deadline exceeded"},
+	} {
+		path := "retryable-" + it.route
+		said := func() string {
+			ctx, stop := context.WithTimeout(context.Background(), it.deadline*time.Second)
+			defer stop()
+			url := "http://" + address + "/" + it.route + "/" + path
+			request, _ := retryablehttp.NewRequestWithContext(ctx, "GET", url, nil)
+			client := retryablehttp.NewClient()
+			client.Logger = nil
+			answer, err := client.Do(request)
+			if err != nil {
+				return fmt.Sprint(cmp.Or(errors.Unwrap(err), err))
+			}
+			return http.StatusText(answer.StatusCode)
+		}
+		said()
+		last := said()
+		row("`retry-after`", version("github.com/hashicorp/go-retryablehttp", "go-retryablehttp"), it.asked, it.expected, again(path, it.expected, true)+": "+last)
+	}
+}
+
 func main() {
 	grpcGo()
 	connectGo()
+	retryable()
 	os.Exit(wrong)
 }

@@ -19,7 +19,8 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tidegate::callback::{Form, Problem};
 use tidegate::key::KeyError;
-use tidegate::{DegradeCallback, Denied, Headers, Key, MemoryStore, RateLimitLayer};
+use tidegate::rule::Policy;
+use tidegate::{DegradeCallback, Denied, Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule};
 use tokio::net::TcpListener;
 
 #[tokio::main]
@@ -42,6 +43,10 @@ fn app() -> Router {
     let unavailable = async |_| StatusCode::SERVICE_UNAVAILABLE;
     let routes = [
         ("plain", json().layer(layer(3_600, 1))),
+        ("plain-2s", json().layer(layer(2, 1))),
+        ("plain-30d", json().layer(layer(2_592_000, 1))),
+        ("list", json().layer(list(["calls-2s", "calls-5s"]))),
+        ("words", json().layer(list(["short", "long"]))),
         ("grpc-2s", any(grpc).layer(layer(2, 1))),
         ("grpc-1h", any(grpc).layer(layer(3_600, 1))),
         ("grpc-down", any(grpc).layer(layer(3_600, 1).store(none))),
@@ -49,6 +54,7 @@ fn app() -> Router {
         ("mcp", any(mcp).layer(layer(3_600, 2).form(Form::JsonRpc))),
         ("github", json().layer(github(16))),
         ("github-403", json().layer(github(2).degrade_fn(forbidden))),
+        ("page", answers("text/html", include_str!("page.html"))),
         ("streams", stream().layer(layer(2, 1))),
         ("events", stream().layer(layer(2, 1).degrade_fn(events))),
         ("models", json().layer(layer(3_600, 1).degrade_fn(models))),
@@ -66,6 +72,14 @@ fn app() -> Router {
 /// In memory; each case has a key of its own, which is asked for once a request.
 fn layer(seconds: u64, max: u64) -> RateLimitLayer {
     RateLimitLayer::new("calls", Duration::from_secs(seconds), max).key_by(case)
+}
+
+/// Two quotas of a rule, of which the second denies for longer.
+fn list([first, second]: [&str; 2]) -> RateLimitLayer {
+    let quota = |seconds| Quota::new(Duration::from_secs(seconds), 1).expect("a quota");
+    let policies = [Policy::new(first, quota(2)), Policy::new(second, quota(5))];
+    let rule = Rule::with_policies("calls", policies).expect("a rule");
+    RateLimitLayer::from_rule(rule).key_by(case)
 }
 
 static SEEN: LazyLock<Mutex<HashMap<String, Vec<Instant>>>> = LazyLock::new(Mutex::default);
