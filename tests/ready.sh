@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Whether each server, proxy in front of one, and fake that docs/topologies.md names can be used: what
-# `ready` says of it, against what the page says. Prints a table, and writes that of
-# docs/evidence/topologies.md. A minute, and five to fetch them, in the versions that tests/servers.sh
-# and tests/servers/ name; those that cannot be had are skipped, and their rows say so.
+# What `ready` says of each server, proxy in front of one, and fake that docs/topologies.md names,
+# against what the page says of it. Prints a table, and writes that of docs/evidence/topologies.md.
+# A minute, and one more to fetch them, in the versions that tests/servers.sh and tests/servers/
+# name; those that cannot be had are skipped, and their rows say so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tests/need.sh

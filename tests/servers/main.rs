@@ -1,5 +1,5 @@
-//! Whether a server can be used, for `tests/ready.sh`: what `ready` says of the address of its first
-//! argument, and then how many of twenty requests each algorithm admits, whose limit is five.
+//! Whether a server can be used, for `tests/ready.sh`: what `ready` says of the address of its
+//! first argument, and then how many of twenty requests each algorithm admits of a limit of five.
 
 use std::env::args;
 use std::error::Error;
