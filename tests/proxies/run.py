@@ -221,7 +221,8 @@ def measure(name, clients, app):
         time.sleep(0.1)
     others.is_over = True
     others.join()
-    return [*row, f"{others.lost} of {others.all}"]
+    too_many = "WRONG " if others.lost * 100 > others.all else ""
+    return [*row, f"{too_many}{others.lost} of {others.all}"]
 
 
 def start(name, file, command, port, app):
