@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Real proxies, each with its file in tests/proxies/, before one app: who is the client, and what
 # becomes of uploads that are denied. Prints a table and writes docs/evidence/proxies.md; ends with
-# an error if a client is taken for another one, one in a hundred requests of others is lost, or an
-# answer or the host arrives changed. In three minutes. Proxies that cannot be installed
-# are skipped; names choose some of them, as in `bash tests/proxies.sh nginx Envoy`.
+# an error if a client is taken for another one, others lose one request in a hundred, or an answer
+# or the host arrives changed. In three minutes. Proxies that cannot be installed are skipped; names
+# choose some of them, as in `bash tests/proxies.sh nginx Envoy`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tests/need.sh
