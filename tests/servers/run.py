@@ -38,7 +38,7 @@ SERVERS = [
     ("twemproxy", "nutcracker -V",
      "nutcracker -c {folder}/twemproxy.yaml -s {free} -o {folder}/log"),
     ("Envoy", "envoy --version", "envoy -c {folder}/envoy.yaml --use-dynamic-base-id -l error"),
-    ("jedis-mock", "grep jedis-mock {tests}/pom.xml",
+    ("jedis-mock", "find {fetched}/jedis-mock -name jedis-mock-* -printf %f",
      "java -cp {fetched}/jedis-mock/* {tests}/JedisMock.java {port}"),
     ("miniredis", "grep miniredis/v2 {tests}/go.mod",
      "{fetched}/miniredis/miniredis 127.0.0.1:{port}"),
