@@ -28,7 +28,8 @@ twenty requests whose limit is five.
 """
 REDIS = "--save '' --bind 127.0.0.1 --port {port}"
 
-# Name, what tells the version, how it is started at {port}; {redis} is that of a Redis behind it.
+# Name, what tells the version, how it is started at {port}; where its file
+# stands in {folder}, a Redis runs behind it.
 SERVERS = [
     *[(name, f"{program} --version", f"{program} {REDIS}") for name, program in [
         ("Redis", "redis-server-6.2"), ("Redis", "redis-server-7"), ("Redis", "redis-server-8"),
@@ -111,13 +112,14 @@ def promised(name, version):
 
 
 def row(name, version, command):
+    program = words(command, port=0, folder="", free=0)[0]
     try:
         told = subprocess.run(words(version), capture_output=True, text=True)
         number = re.search(r"\d+\.\d+(\.\d+)*", told.stdout + told.stderr).group()
-        if not shutil.which(words(command, port=0, redis=0, folder="", free=0)[0]):
+        if not shutil.which(program):
             raise FileNotFoundError
     except (AttributeError, OSError):
-        return f"{name} (`{version.split(' ')[0]}`)", "skipped: cannot be had here"
+        return f"{name} (`{pathlib.Path(program).name}`)", "skipped: cannot be had here"
     says, said = promised(name, number), ask(name, command)
     took = re.match(r"(\w+) after (\d+) ms: ", said)
     if says is None:
