@@ -22,7 +22,7 @@ parts=(
   "6 mutants: defects of the past, and forty of cargo-mutants"
   "7 programs: Redisson, Chromium, Prometheus; the model of threads"
   "8 builds: all feature sets, clippy on them, the benches, the contributors' guide, Miri"
-  "9 servers: Redis 6.2 and 8, Valkey 8 and 9, where they can be had"
+  "9 servers: Redis 6.2 to 8, Valkey 8 and 9, and what must be refused, where they can be had"
   "10 versions: the last release beside this tree, rolled up and back"
   "11 releases: the limiters of ten releases of Redisson, each beside each generation"
   "12 proxies: nine real proxies before one app"
@@ -168,6 +168,7 @@ all_but() {
 # does, so Redis 6.2 runs a part of them.
 servers() {
   local name program all=(--test histories --test store --test limiter --test lock)
+  once "ready" bash tests/ready.sh
   other_servers
   for name in "${OTHER_SERVERS[@]}"; do
     program=$(command -v "$name" || ls target/servers/"$name" 2>/dev/null || true)

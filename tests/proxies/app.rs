@@ -2,6 +2,7 @@
 //! port of its first argument; a second one names the field that the proxy writes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -9,7 +10,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::request::Parts;
 use axum::routing::{any, get, post};
 use tidegate::key::Forwarding;
-use tidegate::{ClientIp, Limits, Quota, Rule};
+use tidegate::{ClientIp, Limits, MemoryStore, Quota, RateLimitLayer, Rule};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,6 +23,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = ClientIp::behind(["127.0.0.1/32".parse()?]).field(field);
     let [login, search] = ["login", "search"].map(|path| Rule::new(path, [Quota::per_minute(5)]));
     let upload = Rule::new("upload", [Quota::per_minute(0)]);
+    let down = Rule::new("down", [Quota::per_minute(1)])?;
+    let down = RateLimitLayer::from_rule(down).store(Arc::new(MemoryStore::with_max_keys(0)));
     let limits = Limits::new([login?, search?, upload?]).key(client.clone());
     let who = async move |head: Parts| {
         let host = head.headers.get("host").and_then(|it| it.to_str().ok());
@@ -32,6 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = Router::new()
         .route("/who", any(who))
         .route("/open", post(read))
+        .route("/down", post("up").layer(down))
         .route("/login", post("in").layer(limits.layer("login")))
         .route("/search", get("found").layer(limits.layer("search")))
         .route("/upload", post(read).layer(limits.layer("upload")))

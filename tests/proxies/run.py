@@ -22,7 +22,8 @@ MB = 1_000_000
 
 # Name, file, program, how it tells its version, how it is started; the field that it writes.
 PROXIES = [
-    ("nginx", "nginx.conf", "nginx -v", "nginx -c {file} -e {folder}/log -g daemon\\ off;pid\\ {folder}/pid;"),
+    *[(name, "nginx.conf", "nginx -v", "nginx -c {file} -e {folder}/log -g daemon\\ off;pid\\ {folder}/pid;")
+      for name in ("nginx", "nginx, two servers")],
     ("HAProxy", "haproxy.cfg", "haproxy -v", "haproxy -db -f {file}"),
     ("Caddy", "Caddyfile", "caddy version", "caddy run --adapter caddyfile --config {file}"),
     ("Traefik", "traefik.yaml", "traefik version", "traefik --configFile={file}"),
@@ -37,7 +38,7 @@ PROXIES = [
 ]
 # Squid writes into folders of root.
 EXTRA = {"squid.conf": "pid_filename none\naccess_log none\ncache_log {folder}/log\ncoredump_dir {folder}\n"}
-COLUMNS = ["proxy", "IPv4", "IPv6", "`Host`", "its cache", "fast uploads", "slow", "others"]
+COLUMNS = ["proxy", "IPv4", "IPv6", "`Host`", "503, fields", "its cache", "fast uploads", "slow", "others"]
 # Megabytes; whether in chunks.
 UPLOADS = [(1, False), (20, False), (20, True), (40, False)]
 PAGE = """# Proxies: who is the client, and uploads that are denied
@@ -48,7 +49,8 @@ this page. [proxies.md](../proxies.md) says what follows from it.
 - *IPv4, IPv6*: ten requests to log in with made-up addresses in `X-Forwarded-For`, also twice and
   empty, `X-Real-IP` and `Forwarded`: right if the first five are admitted, another client too, and the
   app sees the client's address. Envoy tells a client on its own machine by another address of that.
-- *Host*: whether the app gets the client's. *Its cache*: whether it answers a GET itself.
+- *Host*: whether the app gets the client's, also over HTTP/2 if the file speaks it without TLS.
+  *503, fields*: whether ours, and all fields of a 429, arrive as sent. *Its cache*: whether it answers a GET itself.
 - *Fast uploads*: five each of 1, 20 and 40 MB with a `Content-Length`, and of 20 MB in chunks, all
   sent before the answer is read. *Slow*: two of 3 MB in 4 s.
 - *Others*: what another client lost of its requests meanwhile and soon after.
@@ -177,10 +179,34 @@ def counted(statuses):
     return ", ".join(f"{statuses.count(it)} x {it}" for it in sorted(set(statuses)))
 
 
-def measure(name, clients):
+def host(clients):
+    """What the app gets of the client's, also over HTTP/2."""
+    one = clients.ask("GET", "/who")[2].split(" ")[1]
+    command = f"curl -s --max-time 10 --http2-prior-knowledge -H Host:api.example.com http://127.0.0.1:{clients.port}/who"
+    two = subprocess.run(command.split(" "), capture_output=True, text=True)
+    speaks = two.returncode == 0 and re.match(r"\S+ ", two.stdout)
+    told = [one, *([two.stdout.split(" ")[1]] if speaks else [])]
+    return ", ".join(("passed", "HTTP/2")[at] if it == "api.example.com" else f"WRONG {it}" for at, it in enumerate(told))
+
+
+def answers(clients, app):
+    """Whether a 503 and a 429 of the app arrive as it sends them."""
+    own = ("ratelimit", "ratelimit-policy", "retry-after", "cache-control", "content-type")
+
+    def both(one):
+        told = [one.ask("POST", path, source) for path in ("/down", "/upload")
+                for source in ("127.0.0.2", "127.0.0.3")]
+        return [(status, *(fields.get_all(it) for it in own), text) for status, fields, text in told]
+
+    sent, arrived = both(app), both(clients)
+    if sent[0][0] != 503 or sent[2][0] != 429 or not sent[2][1]:
+        return f"WRONG app: {sent}"
+    return "passed" if sent == arrived else f"WRONG {arrived}"
+
+
+def measure(name, clients, app):
     row = [name, clients.identity("127.0.0.2", "127.0.0.3"), clients.identity("::1", None)]
-    host = clients.ask("GET", "/who")[2].split(" ")[1]
-    row += ["passed" if host == "api.example.com" else host, clients.cached()]
+    row += [host(clients), answers(clients, app), clients.cached()]
     others = Bystanders(clients)
     others.start()
     fast = [[clients.upload(size * MB, chunked) for _ in range(5)] for size, chunked in UPLOADS]
@@ -195,7 +221,8 @@ def measure(name, clients):
         time.sleep(0.1)
     others.is_over = True
     others.join()
-    return [*row, f"{others.lost} of {others.all}"]
+    too_many = "WRONG " if others.lost * 100 > others.all else ""
+    return [*row, f"{too_many}{others.lost} of {others.all}"]
 
 
 def start(name, file, command, port, app):
@@ -203,6 +230,9 @@ def start(name, file, command, port, app):
     pathlib.Path(folder).chmod(0o777)
     for part in FOLDER.glob(file.split(".")[0] + "*"):
         text = re.sub(r"\b8080\b", str(port), re.sub(r"\b3000\b", str(app), part.read_text()))
+        if "two servers" in name:
+            # One app, which nginx takes for two servers: either may be taken for dead.
+            text = re.sub(r"( +server 127.*;\n)", r"\1\1", text)
         text += EXTRA.get(file, "").format(folder=folder)
         (pathlib.Path(folder) / part.name).write_text(text)
     words = re.split(r"(?<!\\) ", command.format(file=f"{folder}/{file}", folder=folder, port=port))
@@ -226,7 +256,7 @@ def run(name, file, version, command):
     try:
         wait_for(Clients(app), server)
         wait_for(Clients(port), proxy)
-        return measure(shown, Clients(port))
+        return measure(shown, Clients(port), Clients(app))
     except Exception as error:
         said = pathlib.Path(folder, "said").read_text()[-2_000:]
         print(f"{name}: {error!r}\n{said}")
