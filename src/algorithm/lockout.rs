@@ -30,7 +30,7 @@ pub(crate) struct LockoutState {
     until: u64,
     /// From then on nothing of this is true.
     ends: u64,
-    /// What was admitted before it counts nothing.
+    /// A request that was admitted before this instant counts nothing.
     since: u64,
     /// How many times in a row the key was held.
     step: u64,
@@ -120,7 +120,7 @@ impl LockoutState {
         if what == Reported::Succeeded {
             (next.since, next.step) = (admitted + 1, 0);
         }
-        // Who is slow chooses when a failure is told, so it counts from then.
+        // A client chooses how late its failure is told, so a failure counts from its telling.
         let (since, window) = (next.since, spec.within);
         let counts = |told: u64| told >= since && told + window > now && told < now + window;
         next.failures.retain(|(told, _)| counts(*told));

@@ -49,7 +49,7 @@ pub struct Crossing {
     pub quota: String,
     /// The share of it, one of those that are watched.
     pub share: f64,
-    /// What is used of it now, without what this process may still give back.
+    /// The units that are used now, without those that this process may still give back.
     pub used: u64,
     /// Its max, under the plan and while it is raised.
     pub max: u64,

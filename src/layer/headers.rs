@@ -20,10 +20,10 @@ static X_RATELIMITS: [HeaderName; 3] = [X_LIMIT, X_REMAINING, X_RESET];
 
 /// Which header fields tell a client about its limits.
 ///
-/// All have `Retry-After` on denials: seconds, rounded up, never 0, and at most 2,147,483 (24 days),
-/// above which timers of Node.js overflow and its clients come again at once; none for a request
-/// that costs more than a quota's max. Of a [busy](crate::decision::Verdict::Busy) rule it is a hint. The
-/// other fields are left out where the store's decision tells nothing about the quotas.
+/// All have `Retry-After` on denials: seconds, rounded up, never 0, and at most 2,147,483 (24 days).
+/// Above that, timers of Node.js overflow, and its clients come again at once. A request that costs
+/// more than a quota's max gets none. Of a [busy](crate::decision::Verdict::Busy) rule it is a hint.
+/// The other fields are left out where the store's decision tells nothing about the quotas.
 ///
 /// They replace those of the same names that a handler has written, such as an upstream's that a
 /// gateway passes on: these are about the limit of the gateway. A handler's own refusal (429, 503,
@@ -216,8 +216,9 @@ fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// The effective window of a quota in seconds. On a denial it ends with its wait at the latest; a quota that did not deny, and whose window is longer, has none. Requests at a time have
-/// no window.
+/// The effective window of a quota in seconds. On a denial it ends with the wait at the latest; a
+/// quota that did not deny, and whose window is longer, has none. Requests at a time have no window,
+/// and a period of which nothing is used has none: only the store knows its end.
 fn effective_window(
     rule: &Rule,
     policy: &Policy,

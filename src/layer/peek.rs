@@ -32,7 +32,7 @@ pub struct Peek {
     keys: SubjectKeys,
     plan: Option<Plan>,
     plan_value: Option<Plan>,
-    /// What is added if no plan is said.
+    /// What the gate adds where the caller names no plan.
     without_plan: Option<(Arc<Warnings>, Warning)>,
     operator_keys: Arc<OperatorKeys>,
 }

@@ -32,8 +32,8 @@ use crate::metrics::RuleCounters;
 const MAX_TIME: Duration = Duration::from_secs(2);
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What is longer is read on in steps, one step at a time in the whole process, so that senders that
-/// never end take no more of its time: at most 125 MiB a second.
+/// The rest of a longer body is read in steps, one step at a time in the whole process: at most
+/// 125 MiB a second, so that endless uploads take no more of its time.
 static STEPS: Semaphore = Semaphore::const_new(1);
 const STEP_BYTES: u64 = 1 << 20;
 const STEP_TIME: Duration = Duration::from_millis(8);

@@ -210,8 +210,8 @@ impl Limits {
     /// not used yet, nor is what this one may, where its rule
     /// [settles](crate::Rule::with_settling) or refunds by outcome. The store is asked again once
     /// that is over, and behind a settlement that charges more than was reserved. What is reserved
-    /// in other processes counts as used. Of the processes that share a Redis one tells, and if it ends in
-    /// between, none does. In memory, and in a store of your own, each process tells. Another max,
+    /// in other processes counts as used. Of the processes that share a Redis one tells, and none
+    /// does if it ends in between. In memory, and in a store of your own, each process tells. Another max,
     /// as of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told
     /// at a time; the log says of those beyond, and of those that Redis does not answer for
     /// minutes, that they are lost, and once, if Redis refuses, which

@@ -477,7 +477,7 @@ pub enum OperatorError {
     NoQuota {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The names of the key's quotas.
         known: Vec<String>,
     },
     /// The time is too short or too long.

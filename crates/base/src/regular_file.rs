@@ -7,7 +7,8 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// What is no regular file is not opened: a device may have no end, and a named pipe no writer.
+/// If it is no regular file, it is not opened (a device may have no end, and a named pipe no
+/// writer); and if it is longer, not valid UTF-8, or cannot be read.
 pub fn read(path: &Path, (max, shown): (u64, &str)) -> io::Result<(String, Metadata)> {
     let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {shown}"));
     let check_length = |length: u64| (length <= max).then_some(()).ok_or_else(too_long);

@@ -207,8 +207,8 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
     /// Returns the number of permits that can be granted now.
     fn available<'a>(&'a self, name: &'a str, generation: Generation) -> LimiterFuture<'a, u64>;
 
-    /// Sets the rate as `mode` says, for callers of this generation. Returns when it was chosen, in microseconds of the server's
-    /// clock; `None` if it was not set. A choice of the process has that time in any case, for the
+    /// Sets the rate as `mode` says, for callers of this generation. Returns when it was chosen, in
+    /// microseconds of the server's clock; `None` if it was not set. A choice of the process has that time in any case, for the
     /// next time and for [`AcquireCall::chosen_at`].
     fn set_rate<'a>(
         &'a self,
