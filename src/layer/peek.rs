@@ -32,7 +32,7 @@ pub struct Peek {
     keys: SubjectKeys,
     plan: Option<Plan>,
     plan_value: Option<Plan>,
-    /// What the gate adds where the caller names no plan.
+    /// The warning of a look for which the caller names no plan.
     without_plan: Option<(Arc<Warnings>, Warning)>,
     operator_keys: Arc<OperatorKeys>,
 }
