@@ -143,7 +143,7 @@ fn lines_of(text: &[u8]) -> Vec<String> {
     let (head, each) = match text[0] {
         247 => (
             "total base oldest_base @oldest_stamp @stamp ~horizon largest serial",
-            "~long_window long_units @long_until @refundable_since - - -",
+            "~long_window long_units @long_until @refundable_since",
         ),
         248 => (
             "serial @stamp",
@@ -178,7 +178,6 @@ fn fields(names: &str, rest: &mut &[u8]) -> String {
     for _ in 0..if again.is_empty() { 0 } else { number(rest, 2) } {
         told.extend(again.iter().map(|name| field(&name[1..], number(rest, 7))));
     }
-    told.retain(|it| !it.starts_with('-'));
     told.join(", ")
 }
 
