@@ -35,14 +35,8 @@ pub struct Count {
     state: AnyState,
 }
 
-/// The version of the format of counts in bytes. Added to it is 2 for what was given back, and 1
-/// for three numbers behind the rest, which earlier versions wrote and no taker needs.
+/// The version of the format of counts in bytes.
 const VERSION: u8 = 1;
-const WITH_MARK: u8 = 1;
-const WITH_REFUNDED: u8 = 2;
-/// Versions without [`WITH_REFUNDED`] have a list of refunds instead, which is not used any more:
-/// each has four numbers.
-const MAX_REFUNDS: usize = 65_536;
 
 impl Count {
     /// Nothing is charged.
@@ -188,13 +182,11 @@ impl Count {
 
     /// This count in bytes, for stores that keep bytes: what was charged, and what was given back.
     ///
-    /// The first byte is the version of the format and the second one the number of the algorithm.
-    /// The version is 1, and more by 2 where units were given back that still matter; versions 2
-    /// and 4, of earlier versions of this crate, are read, and not written any more. A later
-    /// version of this crate reads what an earlier one has written. An earlier one answers bytes of
-    /// a later format with [`CountError::UnknownVersion`], or [`CountError::UnknownAlgorithm`].
-    /// Quotas change a count as they do in memory: bytes that were written under one rule's quotas
-    /// may be read under another's.
+    /// The first byte is the version of the format, 1, and the second one the number of the
+    /// algorithm. A later version of this crate reads what an earlier one has written. An earlier
+    /// one answers bytes of a later format with [`CountError::UnknownVersion`], or
+    /// [`CountError::UnknownAlgorithm`]. Quotas change a count as they do in memory: bytes that
+    /// were written under one rule's quotas may be read under another's.
     ///
     /// A fixed window, a bucket or a log of one entry takes about 30 bytes; each further entry
     /// about 5 to 10. What was given back of a log takes up to about 500 more, of a bucket 30.
@@ -215,7 +207,7 @@ impl Count {
     /// assert!(read.take(Algorithm::Gcra, 6_000_000, &quotas, 1).is_allowed());
     ///
     /// // The format of version 1 stays as it is.
-    /// assert_eq!(bytes, [1, 3, 2, 192, 132, 61, 1, 2, 144, 78, 2, 0, 2, 128, 218, 196, 9, 0, 0]);
+    /// assert_eq!(bytes, [1, 3, 2, 192, 132, 61, 1, 2, 144, 78, 2, 0, 2, 0, 0, 0]);
     /// assert_eq!(Count::from_bytes(&[9, 3]).err(), Some(CountError::UnknownVersion(9)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -223,11 +215,10 @@ impl Count {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = ByteWriter::default();
         let state = self.state.state();
-        let refunded = state.refunded();
-        writer.byte(VERSION + refunded.map_or(0, |_| WITH_REFUNDED));
+        writer.byte(VERSION);
         writer.byte(self.state.algorithm().number());
         state.write(&mut writer);
-        match refunded {
+        match state.refunded() {
             Some((ranges, first)) => ranges.write(&mut writer, first),
             None => writer.number(0),
         }
@@ -247,22 +238,12 @@ impl Count {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CountError> {
         let mut reader = ByteReader::new(bytes);
         let version = reader.byte()?;
-        let parts = version.wrapping_sub(VERSION);
-        if parts > WITH_MARK + WITH_REFUNDED {
+        if version != VERSION {
             return Err(CountError::UnknownVersion(version));
         }
         let number = reader.byte()?;
         let mut state = AnyState::read(number, &mut reader)?;
-        if parts & WITH_REFUNDED > 0 {
-            state.state_mut().read_refunded(&mut reader)?;
-        } else {
-            for _ in 0..4 * reader.length(MAX_REFUNDS, "the number of refunds")? {
-                reader.number()?;
-            }
-        }
-        for _ in 0..3 * (parts & WITH_MARK) {
-            reader.number()?;
-        }
+        state.state_mut().read_refunded(&mut reader)?;
         reader.end()?;
         Ok(Self { state })
     }
@@ -280,7 +261,7 @@ impl Count {
 #[non_exhaustive]
 pub enum CountError {
     /// A later version of this crate wrote them, or they were never written by this crate.
-    #[error("version {0} of the format of counts, expected 1 to 4")]
+    #[error("version {0} of the format of counts, expected {VERSION}")]
     UnknownVersion(u8),
     /// They are the count of an algorithm that this version does not have.
     #[error("an unknown algorithm, number {0}")]

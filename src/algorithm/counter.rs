@@ -62,18 +62,9 @@ pub(super) trait Counter: fmt::Debug + Clone {
     /// Writes all that later answers depend on.
     fn write(&self, writer: &mut ByteWriter, last_charge: u64);
 
-    /// Until when earlier versions let it count: as long as it [does](Self::ends_at), but for units
-    /// owed to a bucket, which they forget a burst after its last charge.
-    fn needed_until(&self, _last_charge: u64) -> u64 {
-        self.ends_at()
-    }
-
     /// Reads what [`write`](Self::write) has written. Other bytes are an error, or a counter that
     /// answers without a panic.
     fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError>;
-
-    /// Reads what it was said to be [needed](Self::needed_until).
-    fn read_needed(&mut self, _needed_until: u64, _last_charge: u64) {}
 }
 
 /// How full a counter is at an instant.

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::algorithm::{AlgorithmState, MODULUS_MASK};
-use super::byte_reader::{ByteReader, ByteWriter};
+use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
 use super::counter::{Counter, CounterRefund};
 use super::quota_use::{QuotaUse, verdict};
@@ -13,8 +13,6 @@ use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The most counters of one key.
 pub(super) const MAX_COUNTERS: usize = 32;
-/// As many as counts in bytes may have.
-const MAX_COUNTERS_READ: usize = 33;
 
 /// The counters of one key: one for each window under which something was charged that counts.
 ///
@@ -374,14 +372,17 @@ impl<T: Counter> AlgorithmState for Counters<T> {
     fn read(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
         let serial = reader.number_up_to(MODULUS_MASK, "the serial number")?;
         let last_charge = reader.number()?;
-        let length = reader.length(MAX_COUNTERS_READ, "the number of counters")?;
+        let length = reader.length(MAX_COUNTERS, "the number of counters")?;
         *self = Self {
             serial,
             last_charge,
             ..Self::default()
         };
         for _ in 0..length {
-            self.add_read(KeptCounter::read(reader, last_charge)?);
+            let read = KeptCounter::<T>::read(reader, last_charge)?;
+            let is_new = self.place_of(read.counter.quota()).is_none();
+            check(is_new, "a second counter of a window")?;
+            self.kept.push(read);
         }
         Ok(())
     }
@@ -417,16 +418,6 @@ impl<T: Counter> Counters<T> {
             self.refunded.clear();
         }
     }
-
-    /// Adds a counter. Earlier versions kept several of one window: the fullest goes on.
-    fn add_read(&mut self, read: KeptCounter<T>) {
-        let used = |kept: &KeptCounter<T>| kept.counter.used(self.last_charge, self.last_charge);
-        match self.place_of(read.counter.quota()) {
-            None => self.kept.push(read),
-            Some(place) if used(&self.kept[place]) < used(&read) => self.kept[place] = read,
-            Some(_) => {}
-        }
-    }
 }
 
 /// One of the counters that are kept for a key.
@@ -452,17 +443,13 @@ impl<T: Counter> KeptCounter<T> {
 
     fn write(&self, writer: &mut ByteWriter, last_charge: u64) {
         self.counter.write(writer, last_charge);
-        writer.number_near(self.counter.needed_until(last_charge), last_charge);
         writer.number_near(self.refundable_since, last_charge);
     }
 
     fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError> {
-        let mut counter = T::read(reader, last_charge)?;
-        counter.read_needed(reader.number_near(last_charge)?, last_charge);
-        let refundable_since = reader.number_near(last_charge)?;
         Ok(Self {
-            counter,
-            refundable_since,
+            counter: T::read(reader, last_charge)?,
+            refundable_since: reader.number_near(last_charge)?,
         })
     }
 }

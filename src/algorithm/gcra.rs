@@ -175,21 +175,7 @@ impl Counter for Bucket {
         writer.number(self.quota.burst());
         writer.number_near(self.start, last_charge);
         writer.number(self.units);
-    }
-
-    /// It is said there, too, since when it has drained at this pace.
-    fn needed_until(&self, last_charge: u64) -> u64 {
-        let life = self.pace.life(&self.quota);
-        let paced_for = self.paced_for(last_charge);
-        last_charge.saturating_add(life).saturating_add(paced_for)
-    }
-
-    fn read_needed(&mut self, needed_until: u64, last_charge: u64) {
-        let unpaced = last_charge.saturating_add(self.pace.life(&self.quota));
-        self.paced_since = match needed_until.saturating_sub(unpaced) {
-            0 => 0,
-            paced_for => (last_charge + 1).saturating_sub(paced_for),
-        };
+        writer.number(self.paced_for(last_charge));
     }
 
     fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError> {
@@ -204,11 +190,15 @@ impl Counter for Bucket {
         // Besides what it holds it says what has drained within a pace.
         let most = MAX_HELD + Quota::MAX_UNITS;
         let units = reader.number_up_to(most, "a bucket's units")?;
-        let empty = Self::new(&quota, 1);
+        let paced_since = match reader.number_up_to(TEN_YEARS, "the time at one pace")? {
+            0 => 0,
+            paced_for => last_charge.saturating_add(1).saturating_sub(paced_for),
+        };
         Ok(Self {
             start,
             units,
-            ..empty
+            paced_since,
+            ..Self::new(&quota, 1)
         })
     }
 }

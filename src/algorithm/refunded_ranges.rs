@@ -118,10 +118,11 @@ impl RefundedRanges {
     }
 
     /// Writes the ranges, with numbers from `first` on, the number of the first unit that matters.
+    /// Where there are none, a 0 alone stands in their place.
     pub(super) fn write(&self, writer: &mut ByteWriter, first: u64) {
         let ranges = self.ranges().iter().filter(|range| range.end() > first);
-        writer.number(self.since());
         writer.number(ranges.clone().count() as u64);
+        writer.number(self.since());
         let mut end = first;
         for range in ranges {
             let start = range.start.max(first);
@@ -133,8 +134,11 @@ impl RefundedRanges {
 
     /// Reads what [`write`](Self::write) has written, of units before `charged`.
     pub(super) fn read(reader: &mut ByteReader<'_>, charged: u64) -> Result<Self, CountError> {
-        let since = reader.number()?;
         let length = reader.length(MAX_RANGES, "the number of ranges")?;
+        if length == 0 {
+            return Ok(Self::default());
+        }
+        let since = reader.number()?;
         let mut list = Vec::new();
         let mut end = 0;
         for at in 0..length {
@@ -146,8 +150,7 @@ impl RefundedRanges {
             list.push(Range { start, units });
             end = start + units;
         }
-        let ranges = Box::new(RangeList { since, list });
-        Ok(Self((length > 0).then_some(ranges)))
+        Ok(Self(Some(Box::new(RangeList { since, list }))))
     }
 }
 
