@@ -16,12 +16,10 @@
 --
 -- A counter has
 --   quota, used
---   needed_until      its last charge and as long as a full counter counts; earlier versions read
---                     until when it is needed
+--   needed_until      its last charge and as long as a full counter counts
 --   refundable_since  takes from before this are not told apart in it, and not given back
 -- and what its algorithm adds. The algorithm gives
---   own_mark, leased_mark
---                     what a state begins with; the second, of earlier versions, may be nil
+--   own_mark          the byte that a state begins with
 --   own_state, own_counter
 --                     the formats of a state with its first counter, and of another counter
 --   read_counter(raw, at, stamp, quota) -> counter, at     nil if it is damaged
@@ -37,8 +35,7 @@ local function read_counters(state, raw)
     return
   end
   local mark, serial, stamp, at = unpack(HEADER, raw)
-  if mark == leased_mark then at = at + LEASE_SIZE end
-  if mark ~= own_mark and mark ~= leased_mark or at > #raw then return end
+  if mark ~= own_mark then return end
   local rule, latest, known, size = state.rule, stamp > now and stamp or now, nil, 0
   local has_units, is_own, since = false, true, 0
   repeat

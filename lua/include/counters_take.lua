@@ -24,9 +24,8 @@ local function load(key, rule, raw)
   local known, own = state.known, { false }
   for n = 1, rule.number do
     local quota, counter = rule[n], nil
-    -- Earlier versions kept several of one window: the first one was charged last under its own.
     for t = 1, known and #known or 0 do
-      if not counter and known[t].quota.window == quota.window then counter = known[t] end
+      if known[t].quota.window == quota.window then counter = known[t] end
     end
     own[n] = counter or new_counter(quota)
   end
@@ -44,9 +43,7 @@ local function choose_counters(state)
   state.counters = counters
   for t = 1, #state.known do
     local counter = state.known[t]
-    local window = counter.quota.window
-    if not windows[window] and counter.used > 0 then others[#others + 1] = counter end
-    windows[window] = true
+    if not windows[counter.quota.window] and counter.used > 0 then others[#others + 1] = counter end
   end
   local room = MAX_COUNTERS - rule.number
   if #others > room then

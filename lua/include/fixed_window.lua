@@ -4,7 +4,7 @@
 -- In a state it is big-endian integers of 7 bytes: max, window, needed_until, refundable_since,
 -- start, units.
 
-local own_mark, leased_mark, own_state, own_counter = FIXED_MARK, nil, FIXED_STATE, FIXED_COUNTER
+local own_mark, own_state, own_counter = FIXED_MARK, FIXED_STATE, FIXED_COUNTER
 
 -- The units that count now.
 local function used_now(counter)

@@ -10,7 +10,7 @@
 --
 -- Uses   what `pace` gives
 
-local own_mark, leased_mark, own_state, own_counter = GCRA_MARK, nil, GCRA_STATE, GCRA_COUNTER
+local own_mark, own_state, own_counter = GCRA_MARK, GCRA_STATE, GCRA_COUNTER
 
 -- A quota that a counter in a state was charged under, and that is not the rule's.
 local function earlier_quota(max, window, burst)

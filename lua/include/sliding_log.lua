@@ -19,7 +19,6 @@
 --                             hold that many units, each by itself, and all older ones as one entry
 --   long_until                until when
 --   refundable_since          takes that were charged before this are not given back
---   0, 0, 0                   earlier versions wrote something there
 --
 -- Where units of other entries than the newest were given back, the set has one more member, with
 -- the score -1: see include/refunded_ranges.lua. The units are numbered by the running totals.
@@ -108,7 +107,7 @@ local function entry_text(state, stamp, horizon, largest)
   if more and more.refunded then serial = serial + LOG_WITH_REFUNDED end
   if more and (more.long_window > 0 or more.refundable_since > 0) then
     text = pack(LOG_MORE, more.long_window, more.long_units, more.long_until,
-      more.refundable_since, 0, 0, 0)
+      more.refundable_since)
   end
   return pack(LOG_ENTRY, LOG_MARK, state.total, state.base, state.oldest_base, state.oldest_stamp,
     stamp, horizon, largest, serial) .. text

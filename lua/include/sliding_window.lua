@@ -9,8 +9,7 @@
 -- needed_until, refundable_since, length of a sub-window, base, number; and then the entries: stamp
 -- and total of each. A quota's `variant` is the length of a sub-window.
 
-local own_mark, leased_mark = WINDOW_MARK, LEASED_WINDOW_MARK
-local own_state, own_counter = WINDOW_STATE, WINDOW_COUNTER
+local own_mark, own_state, own_counter = WINDOW_MARK, WINDOW_STATE, WINDOW_COUNTER
 
 -- How many of the oldest entries are stamped at `latest` or before, or have at least `units_behind`
 -- units behind them; and the running total with the last of these.
