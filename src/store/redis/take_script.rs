@@ -10,21 +10,25 @@
 //! and the link is closed. What is written is bounded by the types and by
 //! [`TakeCall`](super::take_call::TakeCall).
 
+mod calendar;
+mod permits;
+mod windows;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
-use super::holder;
+use self::calendar::write_calendar;
+use self::permits::of_permits;
+use self::windows::{QuotaReply, encode};
 use super::question::{CountOperation, CountQuestion};
 use super::take_call::{KeyTakes, Row};
-use crate::algorithm::calendar::Calendar;
+use crate::algorithm::MODULUS_MASK;
 use crate::algorithm::period::PeriodBounds;
-use crate::algorithm::spec::{Kind, Permits, Spec};
-use crate::algorithm::{Algorithm, MODULUS_MASK};
+use crate::algorithm::spec::Spec;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
-use crate::quota::Quota;
 
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
 /// microseconds.
@@ -173,48 +177,6 @@ impl<'a> Specs<'a> {
     }
 }
 
-/// What a question says of a count of the calendar: its period now, the end of the next one, and
-/// its max.
-fn write_calendar(of: &Calendar, bounds: PeriodBounds, into: &mut Vec<u8>) {
-    into.push(CALENDAR);
-    write(&[bounds.start, bounds.end, bounds.next_end, of.max()], into);
-}
-
-/// What a question says of a count: how long a key lives, and its quotas. Of permits it says their
-/// lease, who asks, and how many there are.
-fn encode(spec: &Spec) -> Box<[u8]> {
-    let windows = match &spec.kind {
-        Kind::Windows(windows) => windows,
-        Kind::Calendar(_) => unreachable!("it is written anew for each call"),
-        Kind::Permits(permits) => {
-            let lease = u64::try_from(permits.lease.as_millis()).unwrap_or(MAX_NUMBER);
-            let max = if permits.is_unlimited {
-                MAX_NUMBER
-            } else {
-                permits.max()
-            };
-            let mut bytes = vec![0];
-            write(&[lease, holder::process(), max], &mut bytes);
-            return bytes.into();
-        }
-    };
-    let counting = windows.config;
-    let mut bytes = vec![u8::try_from(windows.quotas.len()).expect("at most 16 quotas")];
-    let into = &mut bytes;
-    let slice = (windows.life / 16).max(SLICE);
-    let expiry = (windows.life + 2 * slice).div_ceil(1_000);
-    write(&[expiry, slice], into);
-    for quota in &windows.quotas {
-        let algorithm = counting.algorithm();
-        write(&[quota.max(), quota.window_micros()], into);
-        write(
-            &algorithm.script_numbers(quota, counting.number_of_sub_windows()),
-            into,
-        );
-    }
-    bytes.into()
-}
-
 fn write_row(row: &Row, into: &mut Vec<u8>) {
     write(&[row.cost], into);
     into.extend_from_slice(&row.takes.to_be_bytes());
@@ -336,19 +298,6 @@ fn read_count(
     Some(())
 }
 
-/// The decision about a permit, of which the reply says as units remaining how many are held.
-fn of_permits(
-    permits: &Permits,
-    cost: u64,
-    found: &Decision,
-    holder: Option<&Receipt>,
-) -> Decision {
-    let (held, only_looks) = (found.quotas().first(), cost == 0);
-    let holder = holder.filter(|_| found.is_allowed() && !only_looks);
-    let held = held.map_or(0, QuotaState::remaining);
-    permits.decision(only_looks, Source::Redis, held, holder.cloned())
-}
-
 // The verdicts, as the scripts have them.
 const DENIED: u64 = 0;
 const ALLOWED: u64 = 1;
@@ -403,14 +352,6 @@ struct ReplyGroup<'a> {
     has_failures: bool,
     /// While its quotas deny it for longer.
     is_locked_out: bool,
-}
-
-/// What the reply says about a quota.
-struct QuotaReply {
-    remaining: u64,
-    reset_after: u64,
-    /// The units that the quota's state holds, if the answer tells that.
-    held: Option<u64>,
 }
 
 impl<'a> ReplyGroup<'a> {
@@ -493,17 +434,6 @@ impl<'a> ReplyGroup<'a> {
     }
 }
 
-impl QuotaReply {
-    /// How the quota stood before the last `later` units were charged. It never has more left than
-    /// its limit, whatever the reply says.
-    fn before(&self, algorithm: Algorithm, quota: &Quota, later: u64) -> QuotaState {
-        let delay = self.held.map(|held| algorithm.delay(quota, held, later));
-        let reset_after = self.reset_after.saturating_sub(delay.unwrap_or(0));
-        let (remaining, max) = (self.remaining.saturating_add(later), algorithm.limit(quota));
-        QuotaState::from_micros(remaining.min(max), reset_after).with_max(max)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
@@ -511,6 +441,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::algorithm::Algorithm;
 
     fn read(path: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
