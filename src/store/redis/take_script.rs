@@ -11,28 +11,21 @@
 //! [`TakeCall`](super::take_call::TakeCall).
 
 mod calendar;
+mod holds;
 mod permits;
 mod windows;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
-use self::calendar::write_calendar;
-use self::permits::of_permits;
-use self::windows::{QuotaReply, encode};
+use self::holds::HOLDS;
 use super::question::{CountOperation, CountQuestion};
 use super::take_call::{KeyTakes, Row};
-use crate::algorithm::MODULUS_MASK;
-use crate::algorithm::period::PeriodBounds;
-use crate::algorithm::spec::Spec;
-use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
+use crate::algorithm::spec::{Kind, Spec};
+use crate::decision::{Decision, Receipt, Verdict};
 
-/// The shortest of the slices of time in each of which the scripts set an expiry once, in
-/// microseconds.
-const SLICE: u64 = 1 << 20;
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
 /// The kinds of calls: whether a script begins with its usual case, and whether a key is named by
@@ -40,15 +33,11 @@ const MAX_NUMBER: u64 = 1 << 53;
 const USUAL: u8 = 0;
 const NAMES_TWICE: u8 = 1;
 const GENERAL: u8 = 2;
-/// Is added to these: the keys may be held.
-const HOLDS: u8 = 16;
-/// Behind it, instead of a number of rows, the first record of a take over several counts says how
-/// many there are, and each other one 0: they have one row.
+/// In place of a number of rows, the first record of a take over several counts says this and how
+/// many they are, and each other one this alone: all have one row.
 const JOINT: u16 = 0x8000;
-/// Behind it: the only row charges units owed.
+/// Is added to the number of rows where the only one charges units owed.
 const OWED: u16 = 0x4000;
-/// In place of a number of quotas: a spec of the calendar.
-const CALENDAR: u8 = 17;
 /// A spec is not sent again if it is one of the last so many of a call.
 const MAX_KNOWN_SPECS: usize = 8;
 /// The bytes of the head of the questions, and of the record of a key.
@@ -87,7 +76,10 @@ pub(super) fn write_questions(
     let mut specs = Specs::default();
     for key in keys {
         match key.first().what {
-            CountOperation::Owe { stamp } => specs.add_owing(&key.counts()[0].spec, stamp, into),
+            CountOperation::Owe { stamp } => {
+                let spec = &key.counts()[0].spec;
+                specs.begin(into, |into| write_owing(spec, stamp, into));
+            }
             _ => key
                 .counts()
                 .iter()
@@ -111,15 +103,13 @@ pub(super) fn write_questions(
             let position = positions.next().copied().unwrap_or_default();
             into.extend_from_slice(&position.to_be_bytes());
             into.extend_from_slice(&(flag + std::mem::take(&mut rows)).to_be_bytes());
-            let cost = match asked.holder() {
-                Some(holder) if count.spec.is_permits() && count.cost > 0 => holder.serial(),
-                _ if at == 0 => key.rows[0].cost,
-                _ => count.cost,
-            };
-            let row = Row {
-                cost,
-                ..key.rows[0]
-            };
+            let mut row = key.rows[0];
+            if at > 0 {
+                row.cost = count.cost;
+            }
+            if count.spec.is_permits() {
+                row.cost = permits::in_place_of_cost(asked.holder(), row.cost);
+            }
             write_row(&row, into);
         }
     }
@@ -143,29 +133,10 @@ impl<'a> Specs<'a> {
         match position {
             Some(position) => self.positions.push(position),
             None => {
-                let position = match spec.calendar() {
-                    Some(of) => {
-                        self.begin(into, |into| write_calendar(of, of.period.at(now()), into))
-                    }
-                    None => self.begin(into, |into| into.extend_from_slice(spec.question(encode))),
-                };
+                let position = self.begin(into, |into| write_spec(spec, now, into));
                 self.known.push((spec, position));
             }
         }
-    }
-
-    /// Adds a spec, and how many units may be used under each quota together with those owed.
-    fn add_owing(&mut self, spec: &Spec, stamp: u64, into: &mut Vec<u8>) {
-        self.begin(into, |into| match spec.calendar() {
-            Some(of) => {
-                write_calendar(of, PeriodBounds::until(stamp), into);
-                write(&[of.most(), stamp], into);
-            }
-            None => {
-                into.extend_from_slice(spec.question(encode));
-                spec.most_owed().for_each(|most| write(&[most], into));
-            }
-        });
     }
 
     fn begin(&mut self, into: &mut Vec<u8>, spec: impl FnOnce(&mut Vec<u8>)) -> u16 {
@@ -174,6 +145,27 @@ impl<'a> Specs<'a> {
         spec(into);
         self.positions.push(position);
         position
+    }
+}
+
+/// What a question says of a count of this kind.
+fn write_spec(spec: &Spec, now: &dyn Fn() -> u64, into: &mut Vec<u8>) {
+    match &spec.kind {
+        Kind::Windows(of) => into.extend_from_slice(spec.question(|_| windows::encode(of))),
+        Kind::Calendar(of) => calendar::write(of, of.period.at(now()), into),
+        Kind::Permits(of) => permits::write_spec(of, into),
+    }
+}
+
+/// The same, and how many units may be used under each quota together with those owed. `stamp` is
+/// that of the receipt for what was reserved.
+fn write_owing(spec: &Spec, stamp: u64, into: &mut Vec<u8>) {
+    match spec.calendar() {
+        Some(of) => calendar::write_owing(of, stamp, into),
+        None => {
+            write_spec(spec, &|| stamp, into);
+            spec.most_owed().for_each(|most| write(&[most], into));
+        }
     }
 }
 
@@ -280,17 +272,13 @@ fn read_count(
             let cost = if at == 0 { row.cost } else { count.cost };
             let group = ReplyGroup::read(fields, now, &count.spec, cost, verdict, number)?;
             for behind in (0..number).rev() {
-                let decision = group.decision(behind);
-                answer(match count.spec.permits() {
+                answer(match asked.owes() {
                     // In place of a serial number stands how many were charged.
-                    _ if asked.owes() => {
-                        TakeReply::Owed(decision.receipt_or_none().serial().min(cost))
-                    }
-                    Some(permits) => {
-                        let decision = of_permits(permits, count.cost, &decision, asked.holder());
+                    true => TakeReply::Owed(group.serial().min(cost)),
+                    false => {
+                        let decision = group.decision(&count.spec, asked.holder(), behind);
                         TakeReply::Decided(SmallVec::from_buf([decision]))
                     }
-                    None => TakeReply::Decided(SmallVec::from_buf([decision])),
                 });
             }
         }
@@ -304,10 +292,7 @@ const ALLOWED: u64 = 1;
 const NEVER: u64 = 2;
 const LATE: u64 = 3;
 const ERROR: u64 = 4;
-const ON_HOLD: u64 = 5;
-const ALLOWED_AFTER_FAILURES: u64 = 6;
 const OUTSIDE: u64 = 7;
-const DENIED_ON_HOLD: u64 = 8;
 
 fn server_error(text: &[u8]) -> RedisError {
     let line: String = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
@@ -341,38 +326,36 @@ impl<'a> Fields<'a> {
 
 /// Takes that are answered together: either all are denied, or all are charged, one after the
 /// other.
-struct ReplyGroup<'a> {
-    spec: &'a Spec,
+struct ReplyGroup {
     cost: u64,
+    /// The verdict as the script has it.
+    code: u64,
     verdict: Verdict,
     /// The last take's, if it was allowed.
     receipt: Option<Receipt>,
     /// How each quota stands after the last take.
     states: SmallVec<[QuotaReply; 1]>,
-    has_failures: bool,
-    /// While its quotas deny it for longer.
-    is_locked_out: bool,
 }
 
-impl<'a> ReplyGroup<'a> {
+/// What the reply says about a quota.
+struct QuotaReply {
+    remaining: u64,
+    reset_after: u64,
+    /// The units that the quota's state holds, if the answer tells that.
+    held: Option<u64>,
+}
+
+impl ReplyGroup {
     fn read(
         fields: &mut Fields<'_>,
         now: u64,
-        spec: &'a Spec,
+        spec: &Spec,
         cost: u64,
         code: u64,
         takes: u64,
     ) -> Option<Self> {
         let number = fields.number()?;
-        let verdict = match code {
-            DENIED | DENIED_ON_HOLD => Verdict::Denied {
-                retry_after: Duration::from_micros(number),
-            },
-            ON_HOLD => spec.held_verdict(Duration::from_micros(number)),
-            ALLOWED | ALLOWED_AFTER_FAILURES => Verdict::Allowed,
-            NEVER => Verdict::Never,
-            _ => return None,
-        };
+        let verdict = holds::verdict(spec, code, number)?;
         let is_allowed = verdict == Verdict::Allowed;
         let states = spec.quotas().iter().map(|_| {
             Some(QuotaReply {
@@ -388,49 +371,31 @@ impl<'a> ReplyGroup<'a> {
             }
         }
         Some(Self {
-            spec,
             cost,
+            code,
             verdict,
             receipt: is_allowed.then(|| Receipt::new(now, number, cost)),
             states,
-            has_failures: code == ALLOWED_AFTER_FAILURES,
-            is_locked_out: code == DENIED_ON_HOLD && spec.lockout().is_some(),
         })
     }
 
+    /// The serial number of the last take; 0 if it was denied.
+    fn serial(&self) -> u64 {
+        self.receipt.as_ref().map_or(0, Receipt::serial)
+    }
+
     /// The decision on the take that has `behind` others of the group behind it.
-    fn decision(&self, behind: u64) -> Decision {
+    fn decision(&self, spec: &Spec, holder: Option<&Receipt>, behind: u64) -> Decision {
         let later = match self.receipt {
             Some(_) => behind.saturating_mul(self.cost),
             None => 0,
         };
-        if let (Some(of), [state]) = (self.spec.calendar(), &*self.states) {
-            let used = of.max().saturating_sub(state.remaining + later);
-            let counted = (self.cost, used, state.reset_after);
-            // In place of an instant and a number, it has the end of the period and its beginning.
-            let receipt = self.receipt.as_ref().map(|last| {
-                let end = last.stamp() + state.reset_after;
-                Receipt::new(end, last.serial(), self.cost)
-            });
-            return of.decision(self.verdict, Source::Redis, counted, receipt);
-        }
-        let windows = self.spec.windows();
-        let states = self.states.iter().enumerate();
-        let states = states.map(|(at, state)| match windows {
-            None => QuotaState::from_micros(state.remaining, 0),
-            Some(of) => state.before(of.algorithm(), &of.quotas[at], later),
-        });
-        let receipt = self.receipt.as_ref().map(|last| {
-            let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
-            Receipt::new(last.stamp(), serial, self.cost)
-        });
-        let mut decision =
-            Decision::from_states(self.verdict, Source::Redis, self.cost, states, receipt);
-        decision.has_failures = self.has_failures;
-        if self.is_locked_out {
-            decision = decision.and_locked_out();
-        }
-        decision
+        let decision = match &spec.kind {
+            Kind::Windows(of) => windows::decision(of, self, later),
+            Kind::Calendar(of) => calendar::decision(of, self, later),
+            Kind::Permits(of) => permits::decision(of, self, holder),
+        };
+        holds::mark(decision, spec, self.code)
     }
 }
 
@@ -541,18 +506,18 @@ mod tests {
             ("HOLDS", HOLDS.into()),
             ("JOINT", JOINT.into()),
             ("OWED", OWED.into()),
-            ("SLICE", SLICE),
+            ("SLICE", windows::SLICE),
             ("RECORD_SIZE", number(RECORD_SIZE)),
             ("DENIED", DENIED),
             ("ALLOWED", ALLOWED),
             ("NEVER", NEVER),
             ("LATE", LATE),
             ("ERROR", ERROR),
-            ("ON_HOLD", ON_HOLD),
-            ("DENIED_ON_HOLD", DENIED_ON_HOLD),
+            ("ON_HOLD", holds::ON_HOLD),
+            ("DENIED_ON_HOLD", holds::DENIED_ON_HOLD),
             ("OUTSIDE", OUTSIDE),
-            ("CALENDAR", CALENDAR.into()),
-            ("ALLOWED_AFTER_FAILURES", ALLOWED_AFTER_FAILURES),
+            ("CALENDAR", calendar::CALENDAR.into()),
+            ("ALLOWED_AFTER_FAILURES", holds::ALLOWED_AFTER_FAILURES),
         ];
         let (listed, mut compared) = (constants(), BTreeSet::new());
         let of_states = Algorithm::numbers_of_scripts();

@@ -1,62 +1,50 @@
-//! Counts of windows, in questions and replies.
+//! Counts of windows, in questions and replies. The scripts' side is `read_quota` of each algorithm,
+//! `answer` and `answers` of `lua/include/core.lua`, and the usual page of each script.
 
-use super::super::holder;
-use super::{MAX_NUMBER, SLICE, write};
-use crate::algorithm::Algorithm;
-use crate::algorithm::spec::{Kind, Spec};
-use crate::decision::QuotaState;
+use super::{QuotaReply, ReplyGroup, write};
+use crate::algorithm::spec::Windows;
+use crate::algorithm::{Algorithm, MODULUS_MASK};
+use crate::decision::{Decision, QuotaState, Receipt, Source};
 use crate::quota::Quota;
 
-/// What a question says of a count: how long a key lives, and its quotas. Of permits it says their
-/// lease, who asks, and how many there are.
-pub(super) fn encode(spec: &Spec) -> Box<[u8]> {
-    let windows = match &spec.kind {
-        Kind::Windows(windows) => windows,
-        Kind::Calendar(_) => unreachable!("it is written anew for each call"),
-        Kind::Permits(permits) => {
-            let lease = u64::try_from(permits.lease.as_millis()).unwrap_or(MAX_NUMBER);
-            let max = if permits.is_unlimited {
-                MAX_NUMBER
-            } else {
-                permits.max()
-            };
-            let mut bytes = vec![0];
-            write(&[lease, holder::process(), max], &mut bytes);
-            return bytes.into();
-        }
-    };
-    let counting = windows.config;
+/// The shortest of the slices of time in each of which the scripts set an expiry once, in
+/// microseconds.
+pub(super) const SLICE: u64 = 1 << 20;
+
+/// What a question says of such a count: how long a key lives, and its quotas.
+pub(super) fn encode(windows: &Windows) -> Box<[u8]> {
+    let sub_windows = windows.config.number_of_sub_windows();
     let mut bytes = vec![u8::try_from(windows.quotas.len()).expect("at most 16 quotas")];
-    let into = &mut bytes;
     let slice = (windows.life / 16).max(SLICE);
     let expiry = (windows.life + 2 * slice).div_ceil(1_000);
-    write(&[expiry, slice], into);
+    write(&[expiry, slice], &mut bytes);
     for quota in &windows.quotas {
-        let algorithm = counting.algorithm();
-        write(&[quota.max(), quota.window_micros()], into);
-        write(
-            &algorithm.script_numbers(quota, counting.number_of_sub_windows()),
-            into,
-        );
+        let numbers = windows.algorithm().script_numbers(quota, sub_windows);
+        write(&[quota.max(), quota.window_micros()], &mut bytes);
+        write(&numbers, &mut bytes);
     }
     bytes.into()
 }
 
-/// What the reply says about a quota.
-pub(super) struct QuotaReply {
-    pub(super) remaining: u64,
-    pub(super) reset_after: u64,
-    /// The units that the quota's state holds, if the answer tells that.
-    pub(super) held: Option<u64>,
+/// The decision on a take before the last `later` units were charged.
+pub(super) fn decision(windows: &Windows, group: &ReplyGroup, later: u64) -> Decision {
+    let states = group.states.iter().zip(&windows.quotas);
+    let states = states.map(|(state, quota)| before(state, windows.algorithm(), quota, later));
+    let receipt = group.receipt.as_ref().map(|last| {
+        let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
+        Receipt::new(last.stamp(), serial, group.cost)
+    });
+    Decision::from_states(group.verdict, Source::Redis, group.cost, states, receipt)
 }
 
-impl QuotaReply {
-    /// How the quota stood before the last `later` units were charged. It never has more left than
-    /// its limit, whatever the reply says.
-    pub(super) fn before(&self, algorithm: Algorithm, quota: &Quota, later: u64) -> QuotaState {
-        let delay = self.held.map(|held| algorithm.delay(quota, held, later));
-        let reset_after = self.reset_after.saturating_sub(delay.unwrap_or(0));
-        let (remaining, max) = (self.remaining.saturating_add(later), algorithm.limit(quota));
-        QuotaState::from_micros(remaining.min(max), reset_after).with_max(max)
-    }
+/// How the quota stood before the last `later` units were charged. It never has more left than its
+/// limit, whatever the reply says.
+fn before(state: &QuotaReply, algorithm: Algorithm, quota: &Quota, later: u64) -> QuotaState {
+    let delay = state.held.map(|held| algorithm.delay(quota, held, later));
+    let reset_after = state.reset_after.saturating_sub(delay.unwrap_or(0));
+    let (remaining, max) = (
+        state.remaining.saturating_add(later),
+        algorithm.limit(quota),
+    );
+    QuotaState::from_micros(remaining.min(max), reset_after).with_max(max)
 }
