@@ -14,13 +14,8 @@
 -- drains `pace_units` in every `pace_micros`. Its state says since when it is busy, and what was
 -- poured in since then. All fields: include/counters.lua and include/gcra.lua.
 
-local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local floor, ceil, format = math.floor, math.ceil, string.format
-
-local clock = not ARGV[3] and call('TIME')
-local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
-local question, keys = ARGV[1], KEYS
-local kind, at = unpack('>BI2', question)
+-- include: take_begin
+local ceil = math.ceil
 
 -- A lone take in its usual case: what the page below does, for one take of one key whose rule is as
 -- it was. All else is left for that page.
@@ -79,23 +74,17 @@ if (kind == USUAL or kind == HOLDS) and #question == GCRA_LONE_SIZE then
   end
 end
 
-local concat, replies, is_left = table.concat, { pack('>I8I8', now, ARGV[2]) }, false
 local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) }
--- include: holds
-local rule_at, quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros, _
-local is_exact, expiry_text, this_slice
+local max, window, burst, life, pace_units, pace_micros, is_exact
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under windows of this
 -- length alone, or never. All else is left for the core.
-local place, places = 1, kind == USUAL and #keys or 0
-while place <= places do
-  local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
-  rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
+-- include: page_begin
+  local raw = values[place]
   if rule_from ~= rule_at then
-    rule_at, expiry_text = rule_from, nil
     quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros =
       unpack(GCRA_RULE, question, rule_from)
-    this_slice = floor(now / slice)
+    rule_at, expiry_text, this_slice = rule_from, nil, floor(now / slice)
     is_exact = quotas == 1 and max > 0 and (burst + pace_units) * pace_micros < EXACT
   end
   -- include: calendar_read
@@ -144,16 +133,8 @@ while place <= places do
     serial = (serial + charged) % MODULUS
     local state = pack(GCRA_STATE, GCRA_MARK, serial, now, max, window, burst,
       now + life + math.min(math.max(paced_for, 0), TEN_YEARS), refundable_since, start, units)
-    local written
-    if raw and is_same and floor(last_charge / slice) == this_slice then
-      written = pcall('SET', keys[place], state, 'KEEPTTL')
-    else
-      -- The same for all keys of a rule: to format a number takes as long as a command. A value of
-      -- another type is nil above, and stays: NX.
-      expiry_text = expiry_text or format('%.0f', expiry)
-      written = pcall('SET', keys[place], state, 'PX', expiry_text, raw and 'XX' or 'NX')
-    end
-    is_usual = written and written.ok
+    local keeps_expiry = raw and is_same and floor(last_charge / slice) == this_slice
+    -- include: page_write
     local reset = start + ceil(units * pace_micros / pace_units) - now
     answer = pack(ANSWER, ALLOWED, allowed, serial, burst - used, reset)
     if allowed > 1 then answer = answer .. pack('>I7', units) end
@@ -164,24 +145,11 @@ while place <= places do
     local reset = used > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, math.max(burst - used, 0), reset)
   end
-  replies[place + 1] = is_usual and answer
-  -- include: calendar_charge
-  is_left, place = is_left or not is_usual, next_place
-end
-if kind == USUAL and not is_left then return concat(replies) end
-
-local max, min, byte = math.max, math.min, string.byte
-
--- All of the core stands in one function: what its inner ones use of the script costs less so.
-local function core()
+  -- include: page_end
 -- include: core_begin
 -- include: pace
 -- include: gcra
 -- include: gcra_take
 -- include: counters
 -- include: counters_take
--- include: permits
--- include: calendar
 -- include: core
-end
-return core()

@@ -3,13 +3,13 @@
 -- asked again: a failure counts once.
 --
 -- KEYS[1]  what is known: a string of numbers, `until ends since step`, and ` told:id` of each
---          failure that counts. The key is held until `until`; from `ends` on nothing of this is
---          true; what was admitted before `since` counts nothing; `step` is how many times in a
---          row the key was held. Behind a hold stands the failure that has begun it.
+--          failure that counts. The key is held until `until`; the whole string is void from
+--          `ends` on; takes that were admitted before `since` count nothing; `step` is how many
+--          times in a row the key was held. Behind a hold stands the failure that has begun it.
 -- ARGV[1]  when the take was admitted, in microseconds by the server's clock
 -- ARGV[2]  the id of the failure; 0 for a success; a text without a number only asks
 -- ARGV[3]  how many failures hold the key
--- ARGV[4]  within how many microseconds they are told: who is slow chooses when that is
+-- ARGV[4]  within how many microseconds these failures have to be told
 -- ARGV[5]  for how many microseconds it is held each time, with spaces between them; the last one
 --          counts for all further times
 -- ARGV[6]  for how many microseconds behind the last hold its step is remembered

@@ -16,14 +16,9 @@
 -- own stamp, the window and the max that it was charged under, serial number: see
 -- include/sliding_log.lua.
 
-local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local floor, concat, format, sub = math.floor, table.concat, string.format, string.sub
-
-local clock = not ARGV[3] and call('TIME')
-local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
+-- include: take_begin
+local sub = string.sub
 local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or ARGV[3]
-local question, keys = ARGV[1], KEYS
-local kind, at = unpack('>BI2', question)
 
 -- A lone take in its usual case: what the page below does, for one take of one key under one quota.
 -- All else is left for that page.
@@ -83,10 +78,7 @@ if kind == USUAL and #question == LOG_LONE_SIZE and not keys[2] then
   end
 end
 
-local replies, is_left = { pack('>I8I8', now, ARGV[2]) }, false
 local values = false
--- include: holds
-local rule_at, quotas, expiry, slice, behind, this_slice, expiry_text, _
 -- The longest window, the largest max, and the max of the longest window.
 local longest, largest, longest_max
 -- Each of these has a value for each quota: its max and its window; the instant at which the window
@@ -96,10 +88,8 @@ local maxes, windows, edges, firsts, used = { 0 }, { 0 }, { false }, { 0 }, { 0 
 
 -- The usual case: takes of one cost, and a key whose newest entry is inside of the longest
 -- window and was charged under one of this length; or a new key. All else is left for the core.
-local place, places = 1, kind == USUAL and #keys or 0
-while place <= places do
-  local key, rule_from, rows, cost, takes, deadline = keys[place], nil, nil, nil, nil, nil
-  rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
+-- include: page_begin
+  local key = keys[place]
   if rule_from ~= rule_at then
     quotas, expiry, slice, behind = unpack(RULE_HEAD, question, rule_from)
     rule_at, expiry_text, this_slice, longest, largest = rule_from, nil, floor(now / slice), 0, 0
@@ -197,22 +187,9 @@ while place <= places do
   if is_usual and allowed < takes then
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, first_left, first_reset) .. others
   end
-  replies[place + 1] = is_usual and answer
-  -- include: calendar_charge
-  is_left, place = is_left or not is_usual, next_place
-end
-if kind == USUAL and not is_left then return concat(replies) end
-
-local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
-
--- All of the core stands in one function: what its inner ones use of the script costs less so.
-local function core()
+  -- include: page_end
 -- include: core_begin
 -- include: refunded_ranges
 -- include: sliding_log
 -- include: sliding_log_take
--- include: permits
--- include: calendar
 -- include: core
-end
-return core()

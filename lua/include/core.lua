@@ -7,7 +7,8 @@
 -- slice of now; behind: where the question says more of it; other: the functions of its states, if
 -- they are not the algorithm's. A state is what stands under a key. It has: rule, is_changed;
 -- perhaps error; perhaps held: for how many microseconds more the key is held; and for each quota n
--- own[n].used, the units that count now. The core uses these functions of the algorithm:
+-- own[n].used, the units that count now. The core, whose function `core_begin` opens, uses these
+-- functions of the algorithm:
 --   read_quota(from) -> quota, behind
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
 --   prepare(state)                    before the first charge of a call
@@ -24,6 +25,8 @@
 -- the number of its fields, rounded up to 4, 8 or 16: its constructor has the usual ones, and
 -- others are set where they are needed, since one more, even nil, makes it grow.
 
+-- include: permits
+-- include: calendar
 local function read_rule(from)
   local number, expiry, slice, at = unpack(RULE_HEAD, question, from)
   local quota
@@ -222,3 +225,5 @@ while has_failed and first <= places do
   first = last + 1
 end
 return concat(replies)
+end
+return core()

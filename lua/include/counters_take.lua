@@ -3,8 +3,7 @@
 -- Besides what `counters` says, a state has
 --   own          the counter of each of the rule's quotas
 --   sets_expiry  whether the key gets a new expiry
--- and only where it is so
---   counters     those that are written, if these are not just its own: its own come first
+--   counters     the counters that are written, its own first; nil where these are its own alone
 -- The algorithm gives
 --   new_counter(quota)
 --   serve(counter, quota): it goes on under this quota of its window; its refundable_since is 0

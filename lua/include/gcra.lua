@@ -2,8 +2,8 @@
 -- `burst` units, and drains by `pace_units` in every `pace_micros`. Besides what all counters have
 -- it says:
 --   start, units   when its busy time began, and the units poured in since then
---   paced_since    since when it has drained at this pace; 0 if that is as long as it gives takes
---                  back. It is written as 1 and how long before the last charge that was, added to
+--   paced_since    the instant of the last change of its pace; 0 if no take that it may give back
+--                  is older. A state adds the time from there to the last charge, and 1, to
 --                  needed_until
 -- In a state it is big-endian integers of 7 bytes: max, window, burst, needed_until,
 -- refundable_since, start, units.

@@ -13,8 +13,8 @@
 --   largest       the largest max of these
 --   serial        units ever charged, modulo 2^52: tells takes of one instant apart; and 2^52 more
 --                 if units were given back
--- and only where longer windows of earlier charges still need something of the set, or the clock
--- went back:
+-- An entry has four more where longer windows of earlier charges still need something of the set,
+-- or the clock went back:
 --   long_window, long_units   the entries inside of this window are still needed: the newest, which
 --                             hold that many units, each by itself, and all older ones as one entry
 --   long_until                until when
@@ -27,9 +27,9 @@
 --   key
 --   newest        the newest entry; nil if there is none, or nothing in the set counts
 --   total, base, oldest_base, oldest_stamp, stamp, horizon, largest, serial
--- and only where it is so
+-- and in some cases
 --   more          the fields that few entries have, and `refunded`: what was given back
---   is_stale      nothing in the set counts
+--   is_stale      true if nothing in the set counts
 --
 -- Uses   what `refunded_ranges` gives
 

@@ -5,9 +5,8 @@
 --   own           of each quota: used, the units in its window; window; oldest and base:
 --                 the stamp of the oldest entry in it, and the total before
 --   last_charge   when something was charged last
---   merges        the newest entry takes in what this call charges
--- and only where it is so
---   went_back     something was charged in the future
+--   merges        whether the newest entry takes in what this call charges
+--   went_back     true if something was charged in the future, or nil
 
 local held_units
 local edge_known, edge_text

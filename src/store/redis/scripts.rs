@@ -7,6 +7,10 @@ use crate::connection::{Library, Script, includes, scripts};
 /// The files of `lua/include/` that these scripts have. A new file has to be listed here.
 const LIBRARY: Library = Library {
     includes: includes![
+        "take_begin",
+        "page_begin",
+        "page_write",
+        "page_end",
         "holds",
         "core_begin",
         "core",
