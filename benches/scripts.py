@@ -134,10 +134,11 @@ def encode(*words):
 
 
 def expand(root, name):
-    """A script with its includes and constants. Older checkouts have no list of constants."""
-    path = f'{root}/constants.txt'
-    listed = [line for line in open(path) if line[0].isupper()] if os.path.exists(path) else []
-    constants = dict(line.rstrip('\n').split(' = ') for line in listed)
+    """A script with its includes and constants. Older checkouts have another list, or none."""
+    paths = [f'{root}/constants.rs', f'{root}/constants.txt']
+    listed = ''.join(open(path).read() for path in paths if os.path.exists(path))
+    line_of_list = r'^(?:pub\(crate\) const )?([A-Z]\w*)(?:: \S+)? = (.*?);?$'
+    constants = dict(re.findall(line_of_list, listed, re.M))
     lines = []
     for line in open(f'{root}/{name}'):
         include = re.match(r'\s*-- include: (\w+)\s*$', line)

@@ -32,8 +32,10 @@ expand() {
         }
         BEGIN {
             folder = ARGV[1] ~ /^crates/ ? "crates/redisson/lua/" : "lua/"
-            while (folder == "lua/" && (getline line < "lua/constants.txt") > 0) {
-                if (line ~ /^[A-Z]/) constants[substr(line, 1, index(line, " = ") - 1)] = substr(line, index(line, " = ") + 3)
+            while (folder == "lua/" && (getline line < "lua/constants.rs") > 0) {
+                if (!sub(/^pub\(crate\) const /, "", line)) continue
+                sub(/;$/, "", line)
+                constants[substr(line, 1, index(line, ":") - 1)] = substr(line, index(line, " = ") + 3)
             }
             put(ARGV[1])
         }

@@ -1,4 +1,5 @@
 use super::byte_reader::{ByteReader, ByteWriter};
+use super::constants::{MODULUS, TEN_YEARS};
 use super::count::CountError;
 use super::counter::Counter;
 use super::counters::Counters;
@@ -202,24 +203,6 @@ impl Algorithm {
     }
 }
 
-/// The numbers that the states have in common with their scripts, by their names there.
-#[cfg(all(test, feature = "redis"))]
-impl Algorithm {
-    pub(crate) fn numbers_of_scripts() -> [(&'static str, u64); 7] {
-        use super::{counters, refunded_ranges, sliding_log};
-        let number = |number: usize| u64::try_from(number).expect("small");
-        [
-            ("MODULUS", MODULUS),
-            ("TEN_YEARS", TEN_YEARS),
-            ("MILLISECOND", sliding_log::MILLISECOND),
-            ("MAX_HELD", MAX_HELD),
-            ("MAX_COUNTERS", number(counters::MAX_COUNTERS)),
-            ("LOG_MAX_RANGES", number(refunded_ranges::MAX_RANGES)),
-            ("GCRA_MAX_RANGES", number(Bucket::MAX_RANGES)),
-        ]
-    }
-}
-
 /// What an algorithm keeps for one key. Instants are microseconds.
 pub(super) trait AlgorithmState {
     /// Forgets what was charged, and gives nothing back of takes that were charged at `now` or
@@ -347,17 +330,10 @@ impl Default for AnyState {
     }
 }
 
-/// Running totals and serial numbers count modulo 2^52, so that the doubles of the Lua scripts hold
-/// them, and the sum of any two of them, exactly.
-pub(crate) const MODULUS: u64 = 1 << 52;
+/// Running totals and serial numbers count modulo 2^52.
 pub(crate) const MODULUS_MASK: u64 = MODULUS - 1;
 
-/// No count holds more units. No quota needs more, together with those owed, and a sum of these and
-/// of one take is below the modulus.
-pub(super) const MAX_HELD: u64 = 1 << 51;
-
-/// The longest window, in microseconds.
-pub(super) const TEN_YEARS: u64 = Quota::MAX_WINDOW.as_micros() as u64;
+const _: () = assert!(TEN_YEARS as u128 == Quota::MAX_WINDOW.as_micros());
 
 #[cfg(test)]
 mod tests {

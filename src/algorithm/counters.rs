@@ -4,15 +4,13 @@ use smallvec::SmallVec;
 
 use super::algorithm::{AlgorithmState, MODULUS_MASK};
 use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::constants::MAX_COUNTERS;
 use super::count::CountError;
 use super::counter::{Counter, CounterRefund};
 use super::quota_use::{QuotaUse, verdict};
 use super::refunded_ranges::RefundedRanges;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota};
-
-/// The most counters of one key.
-pub(super) const MAX_COUNTERS: usize = 32;
 
 /// The counters of one key: one for each window under which something was charged that counts.
 ///

@@ -1,5 +1,5 @@
-use super::algorithm::MAX_HELD;
 use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::constants::MAX_HELD;
 use super::count::CountError;
 use super::counter::{Counter, CounterRefund, Level};
 use super::counters::Counters;

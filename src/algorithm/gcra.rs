@@ -1,5 +1,5 @@
-use super::algorithm::{MAX_HELD, TEN_YEARS};
 use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::constants::{GCRA_MAX_RANGES, MAX_HELD, TEN_YEARS};
 use super::count::CountError;
 use super::counter::{Counter, CounterRefund, Level};
 use super::counters::Counters;
@@ -78,7 +78,7 @@ pub(super) struct Bucket {
 
 impl Counter for Bucket {
     /// In Redis, a key of its own has them, which is no larger than the bucket's.
-    const MAX_RANGES: usize = 4;
+    const MAX_RANGES: usize = GCRA_MAX_RANGES;
 
     fn new(quota: &Quota, _: u16) -> Self {
         Self {

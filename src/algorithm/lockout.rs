@@ -1,6 +1,6 @@
 //! Counts the failures of a key, and says for how long it is held: the same as `lua/lockout.lua`.
 
-use super::algorithm::TEN_YEARS;
+use super::constants::TEN_YEARS;
 
 /// In microseconds: steps end so long after the end of the last hold.
 pub(crate) const DAY: u64 = 86_400_000_000;

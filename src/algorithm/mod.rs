@@ -24,6 +24,11 @@
 mod algorithm;
 mod byte_reader;
 pub(crate) mod calendar;
+/// What Rust and the scripts agree on: formats, marks, verdicts, bounds.
+#[allow(dead_code, reason = "some are for the scripts alone")]
+pub(crate) mod constants {
+    include!("../../lua/constants.rs");
+}
 mod count;
 mod counter;
 mod counters;

@@ -1,4 +1,5 @@
 use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::constants::LOG_MAX_RANGES;
 use super::count::CountError;
 
 /// Units that were given back, of all that were ever charged to a key.
@@ -134,7 +135,7 @@ impl RefundedRanges {
 
     /// Reads what [`write`](Self::write) has written, of units before `charged`.
     pub(super) fn read(reader: &mut ByteReader<'_>, charged: u64) -> Result<Self, CountError> {
-        let length = reader.length(MAX_RANGES, "the number of ranges")?;
+        let length = reader.length(LOG_MAX_RANGES, "the number of ranges")?;
         if length == 0 {
             return Ok(Self::default());
         }
@@ -153,9 +154,6 @@ impl RefundedRanges {
         Ok(Self(Some(Box::new(RangeList { since, list }))))
     }
 }
-
-/// The most ranges of any algorithm.
-pub(super) const MAX_RANGES: usize = 32;
 
 fn units_from(ranges: &[Range], unit: u64) -> u64 {
     let mut units = 0;

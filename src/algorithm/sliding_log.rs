@@ -1,14 +1,12 @@
-use super::algorithm::{AlgorithmState, MAX_HELD, MODULUS_MASK, TEN_YEARS};
+use super::algorithm::{AlgorithmState, MODULUS_MASK};
 use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::constants::{LOG_MAX_RANGES, MAX_HELD, MILLISECOND, TEN_YEARS};
 use super::count::CountError;
 use super::entries::Entries;
 use super::quota_use::{QuotaUse, verdict};
-use super::refunded_ranges::{MAX_RANGES, RefundedRanges};
+use super::refunded_ranges::RefundedRanges;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota};
-
-/// The millisecond, in the clock's unit: takes within the same one share an entry.
-pub(super) const MILLISECOND: u64 = 1_000;
 
 /// The sliding log: exact, for any mix of quotas and costs.
 ///
@@ -354,7 +352,7 @@ impl SlidingLog {
         if units == 0 || self.entries.total() < floor {
             return 0;
         }
-        let is_inexact = self.refunded.add(before, units, floor, MAX_RANGES);
+        let is_inexact = self.refunded.add(before, units, floor, LOG_MAX_RANGES);
         let (since, millisecond) = (self.refunded.since(), stamp - stamp % MILLISECOND);
         if since > 0 {
             self.refunded.set_since(since.min(millisecond));

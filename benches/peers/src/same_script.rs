@@ -12,9 +12,12 @@ use crate::Result;
 pub fn source(algorithm: Algorithm) -> Result<String> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../lua"));
     let name = algorithm.name().replace('-', "_");
-    let list = fs::read_to_string(folder.join("constants.txt"))?;
-    let lines = list.lines().filter(|line| !line.starts_with('#'));
-    let constants = lines.filter_map(|line| line.split_once(" = ")).collect();
+    let list = fs::read_to_string(folder.join("constants.rs"))?;
+    let constants = list.lines().filter_map(|line| {
+        let (name, value) = line.strip_prefix("pub(crate) const ")?.split_once(": ")?;
+        Some((name, value.strip_suffix(';')?.split_once(" = ")?.1))
+    });
+    let constants = constants.collect();
     expand(&folder.join(format!("{name}.lua")), folder, &constants)
 }
 

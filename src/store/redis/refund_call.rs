@@ -3,6 +3,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::question::{CountKey, CountOperation, CountQuestion, of_given_back};
 use super::take_call::{CallKind, NO_DEADLINE};
+use super::take_script::write;
 use crate::algorithm::Algorithm;
 use crate::connection::{CallId, Carrier, Question, SendOptions, ServerClock};
 
@@ -169,11 +170,4 @@ fn write_refund(asked: &CountQuestion, into: &mut Vec<u8>) {
     quotas
         .iter()
         .for_each(|it| write(&[it.window_micros()], into));
-}
-
-/// Writes numbers of 7 bytes.
-fn write(numbers: &[u64], into: &mut Vec<u8>) {
-    for number in numbers {
-        into.extend_from_slice(&number.to_be_bytes()[1..]);
-    }
 }

@@ -36,7 +36,7 @@ const LIBRARY: Library = Library {
         "refund_end",
         "fleet",
     ],
-    constants: include_str!("../../../lua/constants.txt"),
+    constants: include_str!("../../../lua/constants.rs"),
 };
 
 scripts! {
@@ -85,3 +85,76 @@ pub(crate) static REPORT: LazyLock<Script> =
 /// Lets a key through or blocks it for a while.
 pub(crate) static SET_KEY: LazyLock<Script> =
     LazyLock::new(|| Script::rare(&LIBRARY, include_str!("../../../lua/fleet/set_key.lua")));
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use crate::algorithm::Algorithm;
+
+    fn read(path: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    fn is_constant(name: &str) -> bool {
+        name.starts_with(|first: char| first.is_ascii_uppercase())
+            && name
+                .chars()
+                .all(|it| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_')
+    }
+
+    /// The names of constants in a script, outside of comments and texts.
+    fn names(script: &str) -> BTreeSet<String> {
+        let lines = script.lines();
+        let code = lines.filter(|line| !line.trim_start().starts_with("--"));
+        let outside_of_texts = code.flat_map(|line| line.split('\'').step_by(2));
+        let words = outside_of_texts
+            .flat_map(|code| code.split(|of: char| !(of.is_ascii_alphanumeric() || of == '_')));
+        let names = words.filter(|word| word.len() > 1 && is_constant(word));
+        names.map(str::to_owned).collect()
+    }
+
+    /// The files of an algorithm's scripts, with what they include.
+    fn scripts_of(algorithm: Algorithm) -> Vec<String> {
+        fn add(file: String, to: &mut Vec<String>) {
+            let text = read(&file);
+            to.push(file);
+            let includes = text
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("-- include: "));
+            includes.for_each(|name| add(format!("lua/include/{name}.lua"), to));
+        }
+        let name = algorithm.name().replace('-', "_");
+        let mut files = Vec::new();
+        add(format!("lua/{name}.lua"), &mut files);
+        add(format!("lua/refund/{name}.lua"), &mut files);
+        files
+    }
+
+    #[test]
+    fn what_scripts_of_takes_name_is_listed_and_used() {
+        let list = read("lua/constants.rs");
+        let lines = list
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub(crate) const "));
+        let listed = lines.filter_map(|line| line.split_once(':'));
+        let listed: BTreeSet<_> = listed.map(|(name, _)| name.to_owned()).collect();
+        let (of_redis, mut used) = (["ARGV", "KEYS"], BTreeSet::new());
+        for algorithm in Algorithm::ALL {
+            for file in scripts_of(algorithm) {
+                for name in names(&read(&file)) {
+                    let is_known = listed.contains(&name) || of_redis.contains(&name.as_str());
+                    assert!(is_known, "{file}: {name} is not listed");
+                    used.insert(name);
+                }
+            }
+        }
+        // Other scripts name some of them, too.
+        used.extend(names(&read("lua/reset.lua")));
+        let unused: Vec<_> = listed.difference(&used).collect();
+        assert!(unused.is_empty(), "{unused:?}");
+    }
+}

@@ -20,29 +20,20 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
-use self::holds::HOLDS;
 use super::question::{CountOperation, CountQuestion};
 use super::take_call::{KeyTakes, Row};
+use crate::algorithm::constants::{
+    ERROR, GENERAL, HOLDS, JOINT, LATE, NAMES_TWICE, OUTSIDE, OWED, RECORD_SIZE, USUAL,
+};
 use crate::algorithm::spec::{Kind, Spec};
 use crate::decision::{Decision, Receipt, Verdict};
 
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
-/// The kinds of calls: whether a script begins with its usual case, and whether a key is named by
-/// more than one question.
-const USUAL: u8 = 0;
-const NAMES_TWICE: u8 = 1;
-const GENERAL: u8 = 2;
-/// In place of a number of rows, the first record of a take over several counts says this and how
-/// many they are, and each other one this alone: all have one row.
-const JOINT: u16 = 0x8000;
-/// Is added to the number of rows where the only one charges units owed.
-const OWED: u16 = 0x4000;
 /// A spec is not sent again if it is one of the last so many of a call.
 const MAX_KNOWN_SPECS: usize = 8;
-/// The bytes of the head of the questions, and of the record of a key.
+/// The bytes of the head of the questions.
 const HEAD_SIZE: usize = 3;
-const RECORD_SIZE: usize = 20;
 
 /// The questions about these keys.
 ///
@@ -128,14 +119,11 @@ struct Specs<'a> {
 impl<'a> Specs<'a> {
     fn add(&mut self, spec: &'a Arc<Spec>, now: &dyn Fn() -> u64, into: &mut Vec<u8>) {
         let mut known = self.known.iter().rev().take(MAX_KNOWN_SPECS);
-        let known = known.find(|(known, _)| Arc::ptr_eq(known, spec));
-        let position = known.map(|(_, position)| *position);
-        match position {
-            Some(position) => self.positions.push(position),
-            None => {
-                let position = self.begin(into, |into| write_spec(spec, now, into));
-                self.known.push((spec, position));
-            }
+        if let Some((_, position)) = known.find(|(known, _)| Arc::ptr_eq(known, spec)) {
+            self.positions.push(*position);
+        } else {
+            let position = self.begin(into, |into| write_spec(spec, now, into));
+            self.known.push((spec, position));
         }
     }
 
@@ -177,7 +165,7 @@ fn write_row(row: &Row, into: &mut Vec<u8>) {
 
 /// Writes numbers in 7 bytes, which hold every quota's numbers. A cost above [`MAX_NUMBER`] never
 /// fits, as that number does not.
-fn write(numbers: &[u64], into: &mut Vec<u8>) {
+pub(super) fn write(numbers: &[u64], into: &mut Vec<u8>) {
     for number in numbers {
         into.extend_from_slice(&(*number).min(MAX_NUMBER).to_be_bytes()[1..]);
     }
@@ -286,14 +274,6 @@ fn read_count(
     Some(())
 }
 
-// The verdicts, as the scripts have them.
-const DENIED: u64 = 0;
-const ALLOWED: u64 = 1;
-const NEVER: u64 = 2;
-const LATE: u64 = 3;
-const ERROR: u64 = 4;
-const OUTSIDE: u64 = 7;
-
 fn server_error(text: &[u8]) -> RedisError {
     let line: String = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
     let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
@@ -396,145 +376,5 @@ impl ReplyGroup {
             Kind::Permits(of) => permits::decision(of, self, holder),
         };
         holds::mark(decision, spec, self.code)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-    use std::fs;
-    use std::path::Path;
-
-    use super::*;
-    use crate::algorithm::Algorithm;
-
-    fn read(path: &str) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    }
-
-    /// The files below a folder of the crate.
-    fn files(folder: &str) -> Vec<String> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        let entries = fs::read_dir(path).expect("a folder");
-        let entries = entries.map(|entry| entry.expect("an entry"));
-        let files = entries.flat_map(|entry| {
-            let name = format!("{folder}/{}", entry.file_name().display());
-            match entry.file_type().expect("a type").is_dir() {
-                true => files(&name),
-                false => vec![name],
-            }
-        });
-        files.collect()
-    }
-
-    fn is_constant(name: &str) -> bool {
-        name.starts_with(|first: char| first.is_ascii_uppercase())
-            && name
-                .chars()
-                .all(|it| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_')
-    }
-
-    /// The list of the scripts' constants.
-    fn constants() -> BTreeMap<String, String> {
-        let list = read("lua/constants.txt");
-        let lines = list.lines().filter(|line| !line.starts_with('#'));
-        let pairs = lines.filter_map(|line| line.split_once(" = "));
-        pairs
-            .map(|(name, text)| (name.to_owned(), text.to_owned()))
-            .collect()
-    }
-
-    /// The names of constants in a script, outside of comments and texts.
-    fn names(script: &str) -> BTreeSet<String> {
-        let lines = script.lines();
-        let code = lines.filter(|line| !line.trim_start().starts_with("--"));
-        let outside_of_texts = code.flat_map(|line| line.split('\'').step_by(2));
-        let words = outside_of_texts
-            .flat_map(|code| code.split(|of: char| !(of.is_ascii_alphanumeric() || of == '_')));
-        let names = words.filter(|word| word.len() > 1 && is_constant(word));
-        names.map(str::to_owned).collect()
-    }
-
-    /// The files of an algorithm's scripts, with what they include.
-    fn scripts_of(algorithm: Algorithm) -> Vec<String> {
-        fn add(file: String, to: &mut Vec<String>) {
-            let text = read(&file);
-            to.push(file);
-            let includes = text
-                .lines()
-                .filter_map(|line| line.trim().strip_prefix("-- include: "));
-            includes.for_each(|name| add(format!("lua/include/{name}.lua"), to));
-        }
-        let name = algorithm.name().replace('-', "_");
-        let mut files = Vec::new();
-        add(format!("lua/{name}.lua"), &mut files);
-        add(format!("lua/refund/{name}.lua"), &mut files);
-        files
-    }
-
-    #[test]
-    fn what_scripts_of_takes_name_is_listed_and_used() {
-        let listed: BTreeSet<_> = constants().into_keys().collect();
-        let (of_redis, mut used) = (["ARGV", "KEYS"], BTreeSet::new());
-        for algorithm in Algorithm::ALL {
-            for file in scripts_of(algorithm) {
-                for name in names(&read(&file)) {
-                    let is_known = listed.contains(&name) || of_redis.contains(&name.as_str());
-                    assert!(is_known, "{file}: {name} is not listed");
-                    used.insert(name);
-                }
-            }
-        }
-        // Others name some of them, too, and the list says each once.
-        used.extend(names(&read("lua/reset.lua")));
-        let unused: Vec<_> = listed.difference(&used).collect();
-        assert!(unused.is_empty(), "{unused:?}");
-        assert_eq!(
-            read("lua/constants.txt").matches(" = ").count(),
-            listed.len() + 1
-        );
-    }
-
-    #[test]
-    fn scripts_and_states_have_the_same_numbers() {
-        let number = |number: usize| u64::try_from(number).expect("small");
-        let of_questions = [
-            ("USUAL", USUAL.into()),
-            ("GENERAL", GENERAL.into()),
-            ("NAMES_TWICE", NAMES_TWICE.into()),
-            ("HOLDS", HOLDS.into()),
-            ("JOINT", JOINT.into()),
-            ("OWED", OWED.into()),
-            ("SLICE", windows::SLICE),
-            ("RECORD_SIZE", number(RECORD_SIZE)),
-            ("DENIED", DENIED),
-            ("ALLOWED", ALLOWED),
-            ("NEVER", NEVER),
-            ("LATE", LATE),
-            ("ERROR", ERROR),
-            ("ON_HOLD", holds::ON_HOLD),
-            ("DENIED_ON_HOLD", holds::DENIED_ON_HOLD),
-            ("OUTSIDE", OUTSIDE),
-            ("CALENDAR", calendar::CALENDAR.into()),
-            ("ALLOWED_AFTER_FAILURES", holds::ALLOWED_AFTER_FAILURES),
-        ];
-        let (listed, mut compared) = (constants(), BTreeSet::new());
-        let of_states = Algorithm::numbers_of_scripts();
-        for (name, ours) in of_states.into_iter().chain(of_questions) {
-            let theirs = listed.get(name).and_then(|text| text.parse().ok());
-            assert_eq!(theirs, Some(ours), "{name}");
-            compared.insert(name);
-        }
-        // A name that both have is compared.
-        for file in [files("src/algorithm"), files("src/store/redis")].concat() {
-            let text = read(&file);
-            for (at, _) in text.match_indices("const ") {
-                let name = text[at + "const ".len()..].split(':').next();
-                let name = name.unwrap_or_default();
-                let is_compared = compared.contains(name) || !listed.contains_key(name);
-                assert!(is_compared, "{file}: {name} is in the list, too");
-            }
-        }
     }
 }

@@ -30,12 +30,13 @@ fn expand(file: &str, constants: &HashMap<String, String>) -> String {
 
 /// The list that the scripts share.
 fn constants() -> HashMap<String, String> {
-    let list = read("constants.txt");
-    let lines = list.lines().filter(|line| !line.starts_with('#'));
-    let pairs = lines.filter_map(|line| line.split_once(" = "));
-    pairs
-        .map(|(name, text)| (name.to_owned(), text.to_owned()))
-        .collect()
+    let list = read("constants.rs");
+    let pairs = list.lines().filter_map(|line| {
+        let (name, value) = line.strip_prefix("pub(crate) const ")?.split_once(": ")?;
+        let (_, text) = value.strip_suffix(';')?.split_once(" = ")?;
+        Some((name.to_owned(), text.to_owned()))
+    });
+    pairs.collect()
 }
 
 fn read(file: &str) -> String {

@@ -72,7 +72,7 @@ pub struct Library {
     /// The name and the text of each include. A script has the text where a line says
     /// `-- include: name`.
     pub includes: &'static [(&'static str, &'static str)],
-    /// Lines `NAME = text`: the constants of the scripts.
+    /// Lines `pub(crate) const NAME: type = text;`, the constants of the scripts, and comments.
     pub constants: &'static str,
 }
 
@@ -98,8 +98,12 @@ impl Library {
     }
 
     fn constants(&self) -> HashMap<&'static str, &'static str> {
-        let lines = self.constants.lines().filter(|line| !line.starts_with('#'));
-        lines.filter_map(|line| line.split_once(" = ")).collect()
+        let lines = self.constants.lines();
+        let pairs = lines.filter_map(|line| {
+            let (name, value) = line.strip_prefix("pub(crate) const ")?.split_once(": ")?;
+            Some((name, value.strip_suffix(';')?.split_once(" = ")?.1))
+        });
+        pairs.collect()
     }
 }
 

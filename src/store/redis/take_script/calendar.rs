@@ -3,11 +3,9 @@
 
 use super::ReplyGroup;
 use crate::algorithm::calendar::Calendar;
+use crate::algorithm::constants::CALENDAR;
 use crate::algorithm::period::PeriodBounds;
 use crate::decision::{Decision, Receipt, Source};
-
-/// Stands in place of a number of quotas.
-pub(super) const CALENDAR: u8 = 17;
 
 /// What a question says of such a count: its period now, the end of the next one, and its max.
 pub(super) fn write(of: &Calendar, bounds: PeriodBounds, into: &mut Vec<u8>) {

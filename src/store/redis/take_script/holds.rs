@@ -3,18 +3,11 @@
 
 use std::time::Duration;
 
-use super::{ALLOWED, DENIED, NEVER};
+use crate::algorithm::constants::{
+    ALLOWED, ALLOWED_AFTER_FAILURES, DENIED, DENIED_ON_HOLD, NEVER, ON_HOLD,
+};
 use crate::algorithm::spec::Spec;
 use crate::decision::{Decision, Verdict};
-
-/// Is added to the kind of a call whose keys may be held.
-pub(super) const HOLDS: u8 = 16;
-/// The hold lasts for longer than the quotas deny.
-pub(super) const ON_HOLD: u64 = 5;
-/// A success would end failures.
-pub(super) const ALLOWED_AFTER_FAILURES: u64 = 6;
-/// The quotas deny for longer than the hold lasts.
-pub(super) const DENIED_ON_HOLD: u64 = 8;
 
 /// The verdict that the script means by `code`; `None` if it is none. `number` are microseconds
 /// where it denies.

@@ -2,14 +2,11 @@
 //! `answer` and `answers` of `lua/include/core.lua`, and the usual page of each script.
 
 use super::{QuotaReply, ReplyGroup, write};
+use crate::algorithm::constants::SLICE;
 use crate::algorithm::spec::Windows;
 use crate::algorithm::{Algorithm, MODULUS_MASK};
 use crate::decision::{Decision, QuotaState, Receipt, Source};
 use crate::quota::Quota;
-
-/// The shortest of the slices of time in each of which the scripts set an expiry once, in
-/// microseconds.
-pub(super) const SLICE: u64 = 1 << 20;
 
 /// What a question says of such a count: how long a key lives, and its quotas.
 pub(super) fn encode(windows: &Windows) -> Box<[u8]> {
