@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 if ! git rev-parse -q --verify HEAD^ >/dev/null; then
   git fetch -q --unshallow --tags origin 2>/dev/null || true
 fi
-old=$(git describe --tags --abbrev=0 HEAD^ 2>/dev/null || echo 6fd9f87488ed82e33e8b8d185218536eaba2e0ed)
+old=$(git describe --tags --abbrev=0 HEAD^ 2>/dev/null || echo a48634eafb8beaeee26bec0f204341a88fcb83a3)
 seconds=60
 only_looks=
 while [ $# -gt 0 ]; do

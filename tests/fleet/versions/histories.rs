@@ -106,9 +106,8 @@ impl History {
             2
         };
         let step = match self.random.below(number) {
-            // A bucket in which units are owed counts longer than earlier versions know of.
-            1 if self.algorithm != "gcra" => format!("owe {charge} {units}"),
-            0 | 1 => format!("refund {charge} {units}"),
+            0 => format!("refund {charge} {units}"),
+            1 => format!("owe {charge} {units}"),
             2 => format!("renew {charge}"),
             _ => format!("release {charge}"),
         };

@@ -1,7 +1,6 @@
 //! Calls of a store, as lines of words. The checker plays the same lines in memory, so this file is
 //! a part of it, too.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
@@ -98,20 +97,6 @@ impl Player {
             }
             _ => return Err("no such call".into()),
         })
-    }
-}
-
-/// Earlier versions have takes in `counts`, and no `only` of their own.
-#[allow(dead_code)]
-trait Only {
-    fn only(&self, count: usize) -> Take;
-}
-
-impl Only for Take {
-    fn only(&self, count: usize) -> Take {
-        let count: &dyn Any = &self.counts()[count];
-        let take = count.downcast_ref::<Take>();
-        take.expect("a take of one count").clone()
     }
 }
 
