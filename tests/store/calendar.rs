@@ -54,9 +54,11 @@ struct Kind {
     rule: Arc<Rule>,
 }
 
-/// Rules that count in one count of a month: of two maxes and two zones, alone and beside windows.
+/// Rules that count in one count of a month: of several maxes, two zones and three beginnings, alone
+/// and beside windows.
 fn rules() -> Vec<Kind> {
     let berlin = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
+    let from = |period: &Period, day| period.clone().from_day(day).expect("each month has it");
     let policy = |period: &Period, max| Policy::calendar(period.clone(), max);
     let of = |period: &Period, max, others: &[Policy], owed: Option<u64>| {
         let policies = others.iter().cloned().chain([policy(period, max)]);
@@ -79,6 +81,8 @@ fn rules() -> Vec<Kind> {
         of(&berlin, 20, &[], None),
         of(&berlin, 20, &windows, Some(0)),
         of(&Period::MONTH, 25, &windows, None),
+        of(&from(&Period::MONTH, 15), 20, &[], Some(2)),
+        of(&from(&berlin, 28), 30, &windows, None),
     ]
 }
 
