@@ -108,10 +108,9 @@ fn told(decision: &tidegate::Decision) -> String {
 }
 
 /// A cache tells of a denial what was left then, so the stores are those without.
-async fn history(seed: u64, steps: usize) {
-    let stores = kit::clocked::Stores::start().await;
+async fn history(stores: &kit::clocked::Stores, seed: u64, steps: usize) {
     let mut random = fastrand::Rng::with_seed(kit::random::seed(seed));
-    let (rules, key) = (rules(), Key::from("alice"));
+    let (rules, key) = (rules(), Key::from(seed));
     // The end of November 2026.
     let mut now: u64 = 1_795_900_000_000_000;
     let (mut oracle, mut charged) = (Oracle::default(), Vec::<Charged>::new());
@@ -241,10 +240,13 @@ async fn history(seed: u64, steps: usize) {
     }
 }
 
+/// `TIDEGATE_HISTORIES` plays so many, of `TIDEGATE_STEPS` steps.
 #[tokio::test]
 async fn one_history_in_all_stores() {
+    let stores = kit::clocked::Stores::start().await;
+    let steps = kit::workers::from_env("TIDEGATE_STEPS", 2_000);
     for seed in 0..kit::workers::from_env("TIDEGATE_HISTORIES", 10) {
-        history(seed, 2_000).await;
+        history(&stores, seed, steps).await;
     }
 }
 
