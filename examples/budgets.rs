@@ -1,7 +1,8 @@
 //! A budget of money by the month: 10 dollars a customer, in Berlin, told at 80 %.
 //!
 //! A unit is a micro-dollar. A request reserves an estimate, and settles the price when it is
-//! known: what is used above the estimate is owed. A customer of the table has a budget of its own.
+//! known: what is used above the estimate is owed. A customer of the table has a budget of its own,
+//! whose months begin on the day of its subscription.
 //!
 //! `cargo run --features calendar --example budgets` uses the Redis at `REDIS_URL`, or starts one.
 
@@ -50,10 +51,10 @@ async fn app(url: &str) -> Result<Router, Box<dyn Error>> {
     let month = Period::MONTH.in_zone("Europe/Berlin")?;
     let rule = Rule::with_policies("answer", [Policy::calendar(month.clone(), 10 * DOLLAR)])?;
     let rule = rule.with_cost(2 * DOLLAR).with_owe_at_most(5 * DOLLAR);
-    // In a service this is the row of the customer.
-    let of_customer = move |head: &Parts| match head.headers.get("x-user")?.to_str().ok()? {
-        "ben" => Plan::of([Policy::calendar(month.clone(), 100 * DOLLAR)]).ok(),
-        _ => None,
+    let of_customer = move |head: &Parts| {
+        let (day, dollars) = subscription(head.headers.get("x-user")?.to_str().ok()?)?;
+        let month = month.clone().from_day(day).ok()?;
+        Plan::of([Policy::calendar(month, dollars * DOLLAR)]).ok()
     };
     let limits = Limits::new([rule])
         .key(Header::new("x-user"))
@@ -61,6 +62,11 @@ async fn app(url: &str) -> Result<Router, Box<dyn Error>> {
         .on_crossing([0.8, 1.0], mail)
         .store(RedisStore::connect(url).await?);
     Ok(Router::new().route("/answer", get(answer).layer(limits.layer("answer"))))
+}
+
+/// The day on which its months begin, 1 to 28, and its budget: in a service, of the customer's row.
+fn subscription(user: &str) -> Option<(u8, u64)> {
+    (user == "ben").then_some((15, 100))
 }
 
 /// It was estimated at two dollars, and costs four.

@@ -9,16 +9,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///
 /// It begins at the first instant of its first day, by the clocks of its zone, and ends where the
 /// next one begins. So a day with a change of daylight saving has 23 or 25 hours. A week begins on
-/// Monday.
+/// Monday and a month on the first, unless [`from_weekday`](Self::from_weekday) or
+/// [`from_day`](Self::from_day) says otherwise.
 ///
 /// ```
 /// use tidegate::rule::{Period, Policy};
 ///
-/// let policy = Policy::calendar(Period::MONTH, 10_000);
-/// assert_eq!(policy.to_string(), "10000 per month");
+/// let policy = Policy::calendar(Period::MONTH.from_day(15)?, 10_000);
+/// assert_eq!(policy.to_string(), "10000 per month from day 15");
 /// # #[cfg(feature = "calendar")]
 /// assert_eq!(Period::DAY.in_zone("Europe/Berlin")?.to_string(), "day in Europe/Berlin");
-/// # Ok::<(), tidegate::rule::ZoneError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Period {
@@ -30,8 +31,47 @@ pub struct Period {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Unit {
     Day,
-    Week,
-    Month,
+    /// From Monday, unless somebody has said the weekday.
+    Week(Option<Weekday>),
+    /// From the first, unless somebody has said the day, of 1 to 28.
+    Month(Option<u8>),
+}
+
+/// A day on which [weeks](Period::from_weekday) begin. It is shown as files name it: `sunday`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Weekday {
+    /// Monday.
+    Monday,
+    /// Tuesday.
+    Tuesday,
+    /// Wednesday.
+    Wednesday,
+    /// Thursday.
+    Thursday,
+    /// Friday.
+    Friday,
+    /// Saturday.
+    Saturday,
+    /// Sunday.
+    Sunday,
+}
+
+impl Weekday {
+    /// The weekday that is shown so.
+    #[cfg(feature = "config")]
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        use Weekday::{Friday, Monday, Saturday, Sunday, Thursday, Tuesday, Wednesday};
+        let all = [
+            Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday,
+        ];
+        all.into_iter().find(|it| it.to_string() == name)
+    }
+}
+
+impl fmt::Display for Weekday {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format!("{self:?}").to_lowercase())
+    }
 }
 
 /// The period of an instant: it begins at `start` and ends before `end`, where the next one begins,
@@ -62,13 +102,48 @@ impl Period {
     pub const DAY: Self = Self::utc(Unit::Day);
 
     /// A week, which begins on Monday.
-    pub const WEEK: Self = Self::utc(Unit::Week);
+    pub const WEEK: Self = Self::utc(Unit::Week(None));
 
-    /// A month.
-    pub const MONTH: Self = Self::utc(Unit::Month);
+    /// A month, which begins on the first.
+    pub const MONTH: Self = Self::utc(Unit::Month(None));
 
     const fn utc(unit: Unit) -> Self {
         Self { unit, zone: None }
+    }
+
+    /// This month from such a day on, 1 to 28, which every month has: that of a subscription. Default:
+    /// the first; in a plan the day of its rule's month.
+    ///
+    /// # Errors
+    ///
+    /// [`BeginningError`] for another day, and for a period that is no month.
+    pub fn from_day(mut self, day: u8) -> Result<Self, BeginningError> {
+        self.unit = match self.unit {
+            Unit::Month(_) if (1..=28).contains(&day) => Unit::Month(Some(day)),
+            _ => return Err(self.not_from(day)),
+        };
+        Ok(self)
+    }
+
+    /// This week from such a weekday on. Default: Monday; in a plan the weekday of its rule's week.
+    ///
+    /// ```
+    /// use tidegate::rule::{Period, Weekday};
+    ///
+    /// let week = Period::WEEK.from_weekday(Weekday::Sunday)?;
+    /// assert_eq!(week.to_string(), "week from sunday");
+    /// # Ok::<(), tidegate::rule::BeginningError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`BeginningError`] for a period that is no week.
+    pub fn from_weekday(mut self, weekday: Weekday) -> Result<Self, BeginningError> {
+        self.unit = match self.unit {
+            Unit::Week(_) => Unit::Week(Some(weekday)),
+            _ => return Err(self.not_from(weekday)),
+        };
+        Ok(self)
     }
 
     /// This period by the clocks of a zone of the IANA database, such as `"Europe/Berlin"`, as the
@@ -101,8 +176,8 @@ impl Period {
     pub const fn name(&self) -> &'static str {
         match self.unit {
             Unit::Day => "day",
-            Unit::Week => "week",
-            Unit::Month => "month",
+            Unit::Week(_) => "week",
+            Unit::Month(_) => "month",
         }
     }
 
@@ -110,8 +185,8 @@ impl Period {
     pub(crate) const fn ending(&self) -> &'static str {
         match self.unit {
             Unit::Day => "~day",
-            Unit::Week => "~week",
-            Unit::Month => "~month",
+            Unit::Week(_) => "~week",
+            Unit::Month(_) => "~month",
         }
     }
 
@@ -121,9 +196,48 @@ impl Period {
         self.zone.as_deref().map(Zone::name)
     }
 
-    /// Is in the time zone of another period, unless somebody has said its own.
-    pub(crate) fn take_zone_of(&mut self, other: &Self) {
+    fn not_from(self, found: impl fmt::Display) -> BeginningError {
+        BeginningError {
+            period: self,
+            found: found.to_string(),
+        }
+    }
+
+    /// What may be said of where it begins.
+    pub(crate) const fn beginnings(&self) -> &'static str {
+        match self.unit {
+            Unit::Day => "a time zone in place of it: a day of \"Etc/GMT+6\" begins at 06:00 UTC",
+            Unit::Week(_) => "a weekday such as \"sunday\"",
+            Unit::Month(_) => "1 to 28, the days that every month has",
+        }
+    }
+
+    /// Its beginning as JSON, as far as somebody has said it.
+    pub(crate) fn beginning_json(&self) -> Option<String> {
+        match self.unit {
+            Unit::Week(Some(weekday)) => Some(format!("\"{weekday}\"")),
+            Unit::Month(Some(day)) => Some(day.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Has the time zone of another period, and the beginning of one of its kind, unless somebody
+    /// has said its own.
+    pub(crate) fn complete_by(&mut self, other: &Self) {
         self.zone = self.zone.take().or_else(|| other.zone.clone());
+        match (&mut self.unit, other.unit) {
+            (Unit::Week(own), Unit::Week(others)) => *own = own.or(others),
+            (Unit::Month(own), Unit::Month(others)) => *own = own.or(others),
+            _ => {}
+        }
+    }
+
+    /// The days of its time zone.
+    pub(crate) fn days(&self) -> Self {
+        Self {
+            unit: Unit::Day,
+            ..self.clone()
+        }
     }
 
     /// The period of this instant: its beginning, and its end, where the next one begins.
@@ -148,8 +262,8 @@ impl Period {
         DAY_MICROS.unsigned_abs()
             * match self.unit {
                 Unit::Day => 1,
-                Unit::Week => 7,
-                Unit::Month => 31,
+                Unit::Week(_) => 7,
+                Unit::Month(_) => 31,
             }
     }
 
@@ -194,10 +308,15 @@ pub(crate) fn micros_of(instant: SystemTime) -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Such as `month`, or `month in Europe/Berlin`.
+/// Such as `month`, `month from day 15`, or `week from sunday in Europe/Berlin`.
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
+        match self.unit {
+            Unit::Week(Some(weekday)) => write!(f, " from {weekday}")?,
+            Unit::Month(Some(day)) => write!(f, " from day {day}")?,
+            _ => {}
+        }
         match self.zone() {
             Some(zone) => write!(f, " in {zone}"),
             None => Ok(()),
@@ -209,20 +328,28 @@ impl fmt::Display for Period {
 impl Unit {
     /// The first day of the period of this day.
     fn first(self, day: i64) -> i64 {
-        match self {
+        let behind = match self {
+            Self::Week(Some(weekday)) => weekday as i64,
+            Self::Month(Some(day)) => i64::from(day) - 1,
+            _ => 0,
+        };
+        // So many days earlier, a usual week or month has begun on this day.
+        let day = day - behind;
+        let usual = match self {
             Self::Day => day,
-            Self::Week => day - (day + 3).rem_euclid(7),
-            Self::Month => day - i64::from(date_of(day).2) + 1,
-        }
+            Self::Week(_) => day - (day + 3).rem_euclid(7),
+            Self::Month(_) => day - i64::from(date_of(day).2) + 1,
+        };
+        usual + behind
     }
 
     /// The first day of the period behind that which begins on this day.
     fn next(self, first: i64) -> i64 {
         match self {
             Self::Day => first + 1,
-            Self::Week => first + 7,
+            Self::Week(_) => first + 7,
             // No month is longer, and none is shorter by more than three days.
-            Self::Month => self.first(first + 31),
+            Self::Month(_) => self.first(first + 31),
         }
     }
 }
@@ -254,6 +381,16 @@ pub struct ZoneError {
 }
 
 crate::error::debug_as_message!(ZoneError);
+
+/// Such a period does not begin there.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a {} from {found}, expected {}", period.name(), period.beginnings())]
+pub struct BeginningError {
+    period: Period,
+    found: String,
+}
+
+crate::error::debug_as_message!(BeginningError);
 
 #[cfg(not(feature = "calendar"))]
 use no_zones::Zone;

@@ -13,10 +13,11 @@ use crate::key::ClientIp;
 use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
 use crate::rule::{
     Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas, Rule, RuleError,
+    Weekday,
 };
 
 /// The keys of a table that describe one quota.
-const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst pace per zone";
+const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst pace per from zone";
 /// The key of how many requests of a key may run at a time, beside quotas or in place of one.
 const MAX_CONCURRENT: &str = "max-concurrent";
 /// The other keys of a quota in a list. In a rule there is `absent`, too.
@@ -422,6 +423,8 @@ fn units_policy(table: &Value<'_>, algorithm: Algorithm) -> Result<Policy, Confi
     let Some(per) = table.get("per") else {
         let message = "a time zone without a period, expected per = \"day\", \"week\" or \"month\"";
         table.without("zone", message)?;
+        let message = "a beginning without a period, expected per = \"week\" or \"month\"";
+        table.without("from", message)?;
         return Ok(quota(table, algorithm)?.into());
     };
     let Some(max) = table.get("max-count") else {
@@ -438,6 +441,16 @@ fn units_policy(table: &Value<'_>, algorithm: Algorithm) -> Result<Policy, Confi
     let period = per.text("\"day\", \"week\" or \"month\"", |name| {
         let mut periods = [Period::DAY, Period::WEEK, Period::MONTH].into_iter();
         periods.find(|it| it.name() == name)
+    })?;
+    let period = table.set("from", period, |period, from| {
+        let expected = period.beginnings();
+        let day = from.number().ok().and_then(|day| u8::try_from(day).ok());
+        match day.and_then(|day| period.clone().from_day(day).ok()) {
+            Some(period) => Ok(period),
+            None => from.text(expected, |name| {
+                period.from_weekday(Weekday::named(name)?).ok()
+            }),
+        }
     })?;
     let period = table.set("zone", period, |period, zone| {
         let name = zone.text("a time zone such as \"Europe/Berlin\"", Some)?;

@@ -337,13 +337,21 @@ crate::named::debug_fields!(Crossings);
 /// The end of a period that ends in about so long: the same for processes whose clocks differ by
 /// hours.
 fn nearest_end(period: &Period, left: Duration) -> SystemTime {
+    const DAY: Duration = Duration::from_secs(86_400);
     let about = SystemTime::now() + left;
-    let around = period.around(about);
-    let behind = about.duration_since(around.start).unwrap_or_default();
-    let before = around.end.duration_since(about).unwrap_or_default();
-    if behind < before {
-        around.start
-    } else {
-        around.end
+    let nearest = |period: &Period| {
+        let around = period.around(about);
+        let behind = about.duration_since(around.start).unwrap_or_default();
+        let before = around.end.duration_since(about).unwrap_or_default();
+        if behind < before {
+            (around.start, behind)
+        } else {
+            (around.end, before)
+        }
+    };
+    match nearest(period) {
+        (end, off) if off < DAY => end,
+        // It began elsewhere before a plan or a reload: at the beginning of another day.
+        _ => nearest(&period.days()).0,
     }
 }

@@ -79,6 +79,8 @@ impl RuleUsage {
         if let Some(period) = policy.period() {
             let zone = period.zone().unwrap_or("UTC");
             json += &format!(",\"per\":\"{}\",\"zone\":\"{zone}\"", period.name());
+            let from = period.beginning_json();
+            json += &from.map_or_else(String::new, |from| format!(",\"from\":{from}"));
         }
         json + "}"
     }

@@ -182,6 +182,8 @@ pub(super) fn quotas(policies: &[Policy]) -> Vec<Value> {
         });
         if let Some(period) = policy.period() {
             quota["per"] = period.name().into();
+            let from = period.beginning_json();
+            quota["from"] = from.and_then(|it| it.parse::<Value>().ok()).into();
             quota["zone"] = period.zone().unwrap_or("UTC").into();
         }
         quota

@@ -41,7 +41,7 @@ mod settings;
 mod shared_rules;
 mod subject;
 
-pub use crate::algorithm::period::{Period, ZoneError};
+pub use crate::algorithm::period::{BeginningError, Period, Weekday, ZoneError};
 pub use crate::algorithm::share::Share;
 pub use crate::factor::Factor;
 pub(crate) use exemptions::Exemptions;

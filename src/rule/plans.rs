@@ -340,7 +340,8 @@ impl RuleSettings {
         }
     }
 
-    /// The period of the rule whose time zone this quota of a plan has.
+    /// The period of the rule whose time zone this quota of a plan has, and whose beginning, if it
+    /// says none of its own.
     fn period_beside(&self, policy: &Policy) -> Option<&Period> {
         let name = |it: &Policy| it.period().map(Period::name);
         let own = self.policies.iter().filter(|it| it.period().is_some());
@@ -365,7 +366,7 @@ impl RuleSettings {
             policy.subject = policy.subject.take().or(first.map(Into::into));
             let own = self.period_beside(policy);
             if let (Some(own), Some(period)) = (own, &mut policy.period) {
-                period.take_zone_of(own);
+                period.complete_by(own);
             }
         }
         let is_kept = |own: &&Policy| {

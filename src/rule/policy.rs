@@ -91,9 +91,10 @@ impl Policy {
     /// by the clock of the store. More than [`Quota::MAX_UNITS`] are so many.
     ///
     /// Another max goes on with what is used; another period is another count. After a change of
-    /// the time zone the running period keeps its end, and one shorter period may follow. In a plan
-    /// a period without a zone has that of its rule's period, and another zone is a
-    /// [`RuleError`](super::RuleError).
+    /// the time zone, or of the [day](Period::from_day) on which it begins, the running period keeps
+    /// its end, and one shorter period may follow. In a plan a period without a zone has that of its
+    /// rule's period, and another zone is a [`RuleError`](super::RuleError); where it begins, it may
+    /// say for itself.
     ///
     /// ```
     /// use tidegate::{Quota, Rule};

@@ -5,31 +5,63 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, Datelike, Days, LocalResult, Months, NaiveDate, TimeZone, Utc};
 use chrono_tz::{TZ_VARIANTS, Tz};
-use tidegate::rule::Period;
+use tidegate::rule::{BeginningError, Period, Weekday};
 
+/// A week, and a month, says nothing of where it begins, or has a weekday or a day.
 #[derive(Debug, Clone, Copy)]
 enum Unit {
     Day,
-    Week,
-    Month,
+    Week(Option<Weekday>),
+    Month(Option<u8>),
 }
 
-const UNITS: [Unit; 3] = [Unit::Day, Unit::Week, Unit::Month];
+const UNITS: [Unit; 3] = [Unit::Day, Unit::Week(None), Unit::Month(None)];
+
+const WEEKDAYS: [Weekday; 7] = [
+    Weekday::Monday,
+    Weekday::Tuesday,
+    Weekday::Wednesday,
+    Weekday::Thursday,
+    Weekday::Friday,
+    Weekday::Saturday,
+    Weekday::Sunday,
+];
 
 impl Unit {
+    /// From each weekday, and from each day of the month.
+    fn with_beginnings() -> Vec<Self> {
+        let weeks = WEEKDAYS.map(|weekday| Self::Week(Some(weekday)));
+        let months = (1..=28).map(|day| Self::Month(Some(day)));
+        weeks.into_iter().chain(months).collect()
+    }
+
     fn ours(self) -> Period {
         match self {
             Self::Day => Period::DAY,
-            Self::Week => Period::WEEK,
-            Self::Month => Period::MONTH,
+            Self::Week(None) => Period::WEEK,
+            Self::Week(Some(weekday)) => Period::WEEK.from_weekday(weekday).expect("of a week"),
+            Self::Month(None) => Period::MONTH,
+            Self::Month(Some(day)) => Period::MONTH.from_day(day).expect("each month has it"),
         }
     }
 
     fn first(self, day: NaiveDate) -> NaiveDate {
         match self {
             Self::Day => day,
-            Self::Week => day.week(chrono::Weekday::Mon).first_day(),
-            Self::Month => day.with_day(1).expect("each month has one"),
+            Self::Week(weekday) => {
+                let name = weekday.unwrap_or(Weekday::Monday).to_string();
+                let weekday: chrono::Weekday = name.parse().expect("both know it");
+                day.week(weekday).first_day()
+            }
+            Self::Month(from) => {
+                let from = u32::from(from.unwrap_or(1));
+                let first = day.with_day(from).expect("each month has it");
+                if first <= day {
+                    first
+                } else {
+                    first - Months::new(1)
+                }
+            }
         }
     }
 
@@ -37,10 +69,10 @@ impl Unit {
     fn behind(self, first: NaiveDate, number: i32) -> NaiveDate {
         let count = number.unsigned_abs();
         match self {
-            Self::Month if number < 0 => first - Months::new(count),
-            Self::Month => first + Months::new(count),
+            Self::Month(_) if number < 0 => first - Months::new(count),
+            Self::Month(_) => first + Months::new(count),
             _ => {
-                let each = if matches!(self, Self::Week) { 7 } else { 1 };
+                let each = if matches!(self, Self::Week(_)) { 7 } else { 1 };
                 let days = Days::new(each * u64::from(count));
                 if number < 0 {
                     first - days
@@ -120,6 +152,47 @@ fn random_instants_and_zones() {
     }
 }
 
+/// From each weekday and each day that a month may begin on.
+#[test]
+fn random_instants_and_beginnings() {
+    let mut random = fastrand::Rng::with_seed(20_270_115);
+    let units = Unit::with_beginnings();
+    for number in 0..20_000 {
+        let zone = TZ_VARIANTS[random.usize(..TZ_VARIANTS.len())];
+        check(zone, units[number % units.len()], random.i64(SECONDS));
+    }
+}
+
+/// A period that would begin on a day which its zone skipped begins with the next one.
+#[test]
+fn beginnings_on_days_that_were_skipped() {
+    let mut random = fastrand::Rng::with_seed(9);
+    for (name, (year, month, day)) in [
+        ("Pacific/Apia", (2011, 12, 30)),
+        ("Pacific/Fakaofo", (2011, 12, 30)),
+        ("Pacific/Kwajalein", (1993, 8, 21)),
+        ("Pacific/Kiritimati", (1994, 12, 31)),
+        ("Pacific/Enderbury", (1994, 12, 31)),
+    ] {
+        let zone: Tz = name.parse().expect("a zone");
+        let skipped = NaiveDate::from_ymd_opt(year, month, day).expect("a day");
+        let next = start_of(zone, skipped + Days::new(1));
+        assert_eq!(start_of(zone, skipped), next, "{name}");
+        let weekday = skipped.weekday().num_days_from_monday() as usize;
+        let mut units = vec![Unit::Week(Some(WEEKDAYS[weekday]))];
+        units.extend((day <= 28).then(|| Unit::Month(u8::try_from(day).ok())));
+        for unit in &units {
+            let period = unit.ours().in_zone(name).expect("both know it");
+            assert_eq!(period.around(time(next)).start, time(next), "{name}");
+        }
+        for unit in units.into_iter().chain(Unit::with_beginnings()) {
+            for _ in 0..100 {
+                check(zone, unit, next + random.i64(-70 * 86_400..70 * 86_400));
+            }
+        }
+    }
+}
+
 /// Seconds around each midnight at which, or near which, clocks are put forward or back.
 #[test]
 fn changes_of_daylight_saving() {
@@ -139,6 +212,7 @@ fn changes_of_daylight_saving() {
         "Australia/Lord_Howe",
     ];
     let mut random = fastrand::Rng::with_seed(7);
+    let others = Unit::with_beginnings();
     for name in zones {
         let zone: Tz = name.parse().expect("a zone");
         let offset = |second: i64| {
@@ -156,6 +230,7 @@ fn changes_of_daylight_saving() {
             for _ in 0..10 {
                 let around = change + random.i64(-90_000..90_000);
                 UNITS.iter().for_each(|unit| check(zone, *unit, around));
+                check(zone, others[random.usize(..others.len())], around);
             }
         }
         assert!(number > 2, "{name} has changes");
@@ -165,9 +240,10 @@ fn changes_of_daylight_saving() {
 /// Without a zone no library is asked.
 #[test]
 fn months_of_utc() {
+    let units = Unit::with_beginnings();
     for second in SECONDS.step_by(3_600 * 7) {
-        for unit in UNITS {
-            let [start, end, _] = expected(Tz::UTC, unit, second);
+        for unit in UNITS.iter().chain(&units) {
+            let [start, end, _] = expected(Tz::UTC, *unit, second);
             assert_eq!(unit.ours().around(time(second)), time(start)..time(end));
         }
     }
@@ -187,4 +263,28 @@ fn a_zone_that_is_none() {
         unknown.to_string(),
         "no time zone is named \"Berlin\", expected one such as \"Europe/Berlin\", or \"UTC\""
     );
+}
+
+#[test]
+fn beginnings_that_are_none() {
+    let told = |made: Result<Period, BeginningError>| made.expect_err("none").to_string();
+    let days = "expected 1 to 28, the days that every month has";
+    for day in [0, 29, 30, 31, u8::MAX] {
+        let expected = format!("a month from {day}, {days}");
+        assert_eq!(told(Period::MONTH.from_day(day)), expected);
+    }
+    let expected = format!("a month from sunday, {days}");
+    assert_eq!(told(Period::MONTH.from_weekday(Weekday::Sunday)), expected);
+    let expected = "a week from 15, expected a weekday such as \"sunday\"";
+    assert_eq!(told(Period::WEEK.from_day(15)), expected);
+    let instead = "expected a time zone in place of it: a day of \"Etc/GMT+6\" begins at 06:00 UTC";
+    assert_eq!(
+        told(Period::DAY.from_day(6)),
+        format!("a day from 6, {instead}")
+    );
+    let of_weekday = Period::DAY.from_weekday(Weekday::Monday);
+    assert_eq!(told(of_weekday), format!("a day from monday, {instead}"));
+    // And so it does.
+    let day = Period::DAY.in_zone("Etc/GMT+6").expect("a zone");
+    assert_eq!(day.around(time(7 * 3_600)).start, time(6 * 3_600));
 }

@@ -1,14 +1,14 @@
 //! Random histories of budgets through `Limits`, in memory and on Redis, beside an oracle: plans
-//! in the time zone of their rule, files that are read again with other zones and maxes, refunds,
-//! settlements, units owed, lock-outs, resets and peeks, at the ends of periods and with a clock
-//! that is put back.
+//! in the time zone of their rule, whose periods begin elsewhere, files that are read again with
+//! other zones, beginnings and maxes, refunds, settlements, units owed, lock-outs, resets and peeks,
+//! at the ends of periods and with a clock that is put back.
 //!
 //! `tests/store/calendar.rs` plays the stores alone. `TIDEGATE_HISTORIES` plays so many.
 
 use std::time::UNIX_EPOCH;
 
 use kit::clocked::Stores;
-use tidegate::rule::Period;
+use tidegate::rule::{Period, Weekday};
 use tidegate::store::Charge;
 
 use crate::*;
@@ -22,6 +22,7 @@ const ZONES: [&str; 5] = [
     "Pacific/Apia",
 ];
 const KEYS: [&str; 2] = ["alice", "bob"];
+const WEEKDAYS: [Weekday; 3] = [Weekday::Monday, Weekday::Friday, Weekday::Sunday];
 /// How long a lock-out holds, and for how long failures count.
 const HELD: u64 = 600_000_000;
 const COUNTS: u64 = 900_000_000;
@@ -32,21 +33,31 @@ struct Budget {
     plan: &'static str,
     is_week: bool,
     zone: &'static str,
+    /// The day of its month, or the place of its weekday.
+    from: u8,
+    /// Whether the file says it: it is the usual one, or in a plan that of its rule.
+    says_from: bool,
     max: u64,
 }
 
 impl Budget {
     fn period(&self) -> Period {
         let period = if self.is_week {
-            Period::WEEK
+            Period::WEEK.from_weekday(WEEKDAYS[usize::from(self.from)])
         } else {
-            Period::MONTH
+            Period::MONTH.from_day(self.from)
         };
+        let period = period.expect("a beginning");
         period.in_zone(self.zone).expect("a zone")
     }
 
     fn quotas(&self) -> String {
         let (max, zone) = (self.max, self.zone);
+        let from = match (self.says_from, self.is_week) {
+            (false, _) => String::new(),
+            (_, true) => format!(", from = '{}'", WEEKDAYS[usize::from(self.from)]),
+            (_, false) => format!(", from = {}", self.from),
+        };
         let per = if self.is_week { "week" } else { "month" };
         // A plan may leave the zone to its rule.
         let zone = match self.plan {
@@ -55,7 +66,7 @@ impl Budget {
         };
         format!(
             "quotas = [{{ max-count = 1_000_000, window = '1h' }}, \
-             {{ max-count = {max}, per = '{per}'{zone} }}]"
+             {{ max-count = {max}, per = '{per}'{from}{zone} }}]"
         )
     }
 }
@@ -70,18 +81,26 @@ struct Written {
 impl Written {
     fn random(random: &mut Random) -> Self {
         let zone = ZONES[random.below(ZONES.len() as u64) as usize];
-        let mut budget = |plan, is_week| Budget {
-            plan,
-            is_week,
-            zone,
-            max: 20 + random.below(20),
+        let mut budget = |plan, is_week: bool, unsaid| {
+            let says_from = random.is(2);
+            let from = match (says_from, is_week) {
+                (false, _) => unsaid,
+                (_, true) => random.below(3) as u8,
+                (_, false) => 1 + random.below(28) as u8,
+            };
+            Budget {
+                plan,
+                is_week,
+                zone,
+                from,
+                says_from,
+                max: 20 + random.below(20),
+            }
         };
+        let none = budget("", false, 1);
+        let pro = budget("pro", false, none.from);
         Self {
-            budgets: [
-                budget("", false),
-                budget("pro", false),
-                budget("weekly", true),
-            ],
+            budgets: [none, pro, budget("weekly", true, 0)],
             owed: random.below(6),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use tidegate::layer::SubjectKeys;
-use tidegate::rule::Period;
+use tidegate::rule::{Period, Weekday};
 
 use crate::*;
 
@@ -20,6 +20,8 @@ fn policies(lines: &str) -> String {
 fn in_files() {
     const TWO: &str = "quotas = [{ max-count = 9, per = 'month', zone = 'Europe/Berlin' }, \
          { max-count = 5, window = '30d' }, { max-count = 7, per = 'day' }]";
+    const BEGUN: &str = "quotas = [{ max-count = 9, per = 'month', from = 15 }, \
+         { max-count = 7, per = 'week', from = 'sunday', zone = 'Europe/Berlin' }]";
     let of_two = "chat-month: 9 per month in Europe/Berlin, chat-30d: 5 per 30d, \
          chat-day: 7 per day";
     for (lines, expected) in [
@@ -29,6 +31,11 @@ fn in_files() {
             "chat: 9 per day",
         ),
         (TWO, of_two),
+        (
+            BEGUN,
+            "chat-month: 9 per month from day 15, \
+             chat-week: 7 per week from sunday in Europe/Berlin",
+        ),
     ] {
         assert_eq!(policies(lines), expected);
     }
@@ -233,6 +240,87 @@ fn plans_have_the_zone_of_their_rule() {
     }
 }
 
+/// A plan says where its month begins, or has that of its rule.
+#[test]
+fn plans_say_where_their_period_begins() {
+    const FILE: &str = r#"
+        [rules.chat]
+        quotas = [{ max-count = 9, per = "month", from = 15, zone = "Europe/Berlin" }]
+        [rules.chat.plans]
+        month = { max-count = 5, per = "month" }
+        first = { max-count = 5, per = "month", from = 1 }
+        other = { max-count = 5, per = "month", from = 28 }
+        week = { max-count = 5, per = "week" }
+        sunday = { max-count = 5, per = "week", from = "sunday" }
+    "#;
+    let limits = of_toml(FILE);
+    let rule = Arc::clone(limits.rules().load().get("chat").expect("a rule"));
+    let text = |rule: &Rule| rule.policies()[0].to_string();
+    let from = |day| Period::MONTH.from_day(day).expect("each month has it");
+    let sunday = Period::WEEK.from_weekday(Weekday::Sunday);
+    for (plan, period, expected) in [
+        ("month", Period::MONTH, "month from day 15"),
+        ("first", from(1), "month from day 1"),
+        ("other", from(28), "month from day 28"),
+        ("week", Period::WEEK, "week"),
+        ("sunday", sunday.expect("of a week"), "week from sunday"),
+    ] {
+        let expected = format!("5 per {expected} in Europe/Berlin");
+        assert_eq!(text(&rule.of_plan(plan).expect("a plan")), expected);
+        let by_value = Plan::of([Policy::calendar(period, 5)]).expect("valid");
+        assert_eq!(text(&rule.under(&by_value).expect("it fits")), expected);
+    }
+    // Both would count in one.
+    let two = [from(1), from(15)].map(|period| Policy::calendar(period, 5));
+    let two = Quotas::with_policies(two.map(|it| it.clone().named(&it.to_string())));
+    let error = two.expect_err("two months").to_string();
+    assert!(
+        error.ends_with("is a second quota of one window, expected one: the smaller max decides")
+    );
+}
+
+/// Another beginning, of a plan here, leaves the running period its end: one shorter period may
+/// follow. It is one count, which a reset by any rule forgets.
+#[tokio::test]
+async fn another_beginning_goes_on() {
+    // The 27th of November 2026, in hours.
+    const BEGIN: u64 = 498_816;
+    let stores = kit::clocked::Stores::start().await;
+    for clocked in &stores.all[..2] {
+        let limits = limits_of(&chat(9), &clocked.store);
+        let from = Period::MONTH.from_day(15).expect("each month has it");
+        let plan = Plan::of([Policy::calendar(from, 9)]).expect("valid");
+        // What is left under the rule, or the plan, and in how many hours the period ends.
+        let check = async |has_plan, hours: u64| {
+            clocked.clock.set((BEGIN + hours) * 3_600_000_000);
+            let check = limits.check("chat", "alice");
+            let check = match has_plan {
+                true => check.plan_value(plan.clone()),
+                false => check,
+            };
+            let decision = check.await.expect("there is room").decision;
+            let decision = decision.expect("it was decided");
+            let month = decision.quotas().last().expect("of the month");
+            (
+                month.remaining(),
+                hours + month.reset_after().as_secs() / 3_600,
+            )
+        };
+        // Midnight in Berlin: of the 1st and the 15th of December, and of the 1st of January.
+        let [first, fifteenth, january] = [95, 431, 839];
+        assert_eq!(check(false, 0).await, (8, first));
+        assert_eq!(check(true, 1).await, (7, first));
+        assert_eq!(check(true, first).await, (8, fifteenth));
+        assert_eq!(check(false, first + 1).await, (7, fifteenth));
+        assert_eq!(check(false, fifteenth).await, (8, january));
+        assert_eq!(check(true, fifteenth + 1).await, (7, january));
+        assert!(limits.reset("chat", "alice").await.expect("an answer"));
+        // It begins anew, by whoever asks first.
+        let next = fifteenth + 31 * 24;
+        assert_eq!(check(true, fifteenth + 2).await, (8, next));
+    }
+}
+
 /// Five a month in this zone.
 fn in_zone(name: &str) -> Policy {
     Policy::calendar(Period::MONTH.in_zone(name).expect("a zone"), 5)
@@ -391,6 +479,27 @@ async fn usage_and_the_page_tell_the_period() {
     assert_eq!(told, json!(["month", "Europe/Berlin", 8]));
     let left = month["reset_in_s"].as_f64().expect("seconds");
     assert!(end.contains(&(left as u64)), "{left}");
+}
+
+#[tokio::test]
+async fn usage_and_the_page_tell_where_it_begins() {
+    let sunday = Period::WEEK.from_weekday(Weekday::Sunday);
+    let month = Period::MONTH.from_day(15);
+    let periods = [month.expect("each has it"), sunday.expect("of a week")];
+    let policies = periods.map(|period| Policy::calendar(period, 9));
+    let rule = Rule::with_policies("search", policies).expect("a rule");
+    let keyed = rule.clone().with_key(Header::new("x-user"));
+    let usage = Limits::new([keyed]).usage(["search"]).expect("a rule");
+    let usage = Router::new().route("/", axum::routing::get(usage.handler()));
+    let answer = ask(&usage, "/", "x-user: alice").await;
+    let shown: Value = serde_json::from_str(&answer.body).expect("JSON");
+    let app = kit::page::App::keyed(Limits::new([rule]), |page| page);
+    assert_eq!(app.search("alice").await, 200);
+    let look = app.look("alice").await;
+    for quotas in [&shown["rules"][0]["policies"], &look["quotas"]] {
+        let told = [0, 1].map(|at| json!([quotas[at]["per"], quotas[at]["from"]]));
+        assert_eq!(told, [json!(["month", 15]), json!(["week", "sunday"])]);
+    }
 }
 
 /// The store knows the time, and says when a period ends that somebody has used.

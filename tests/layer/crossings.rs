@@ -81,6 +81,32 @@ async fn each_share_is_told_once() {
     }
 }
 
+/// A period that began elsewhere, under another plan, ends there: it is told so.
+#[tokio::test]
+async fn the_end_is_that_of_the_running_period() {
+    for store in &Stores::start().await.all {
+        let told = Told::default();
+        let limits = watched(rule(100), Arc::clone(store), &told);
+        let from = Period::MONTH.from_day(15).expect("each month has it");
+        let plan = Plan::of([Policy::calendar(from.clone(), 10)]).expect("valid");
+        let check = |key| limits.check("chat", key).cost(5);
+        check("alice").await.expect("there is room");
+        for key in ["alice", "bob"] {
+            let check = check(key).plan_value(plan.clone());
+            check.await.expect("there is room");
+        }
+        told_in_all(&told, &["alice 0.5/10", "alice 1/10", "bob 0.5/10"]).await;
+        let now = std::time::SystemTime::now();
+        for crossing in &*told.lock().expect("no panic") {
+            let period = match crossing.key.as_str() {
+                "alice" => &Period::MONTH,
+                _ => &from,
+            };
+            assert_eq!(crossing.until, period.around(now).end, "{crossing:?}");
+        }
+    }
+}
+
 /// What one process has told, another one does not; and of a denial alone is told as well.
 #[tokio::test]
 async fn processes_tell_each_other() {

@@ -54,9 +54,11 @@ struct Kind {
     rule: Arc<Rule>,
 }
 
-/// Rules that count in one count of a month: of two maxes and two zones, alone and beside windows.
+/// Rules that count in one count of a month: of several maxes, two zones and three beginnings, alone
+/// and beside windows.
 fn rules() -> Vec<Kind> {
     let berlin = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
+    let from = |period: &Period, day| period.clone().from_day(day).expect("each month has it");
     let policy = |period: &Period, max| Policy::calendar(period.clone(), max);
     let of = |period: &Period, max, others: &[Policy], owed: Option<u64>| {
         let policies = others.iter().cloned().chain([policy(period, max)]);
@@ -79,6 +81,8 @@ fn rules() -> Vec<Kind> {
         of(&berlin, 20, &[], None),
         of(&berlin, 20, &windows, Some(0)),
         of(&Period::MONTH, 25, &windows, None),
+        of(&from(&Period::MONTH, 15), 20, &[], Some(2)),
+        of(&from(&berlin, 28), 30, &windows, None),
     ]
 }
 
@@ -104,10 +108,9 @@ fn told(decision: &tidegate::Decision) -> String {
 }
 
 /// A cache tells of a denial what was left then, so the stores are those without.
-async fn history(seed: u64, steps: usize) {
-    let stores = kit::clocked::Stores::start().await;
+async fn history(stores: &kit::clocked::Stores, seed: u64, steps: usize) {
     let mut random = fastrand::Rng::with_seed(kit::random::seed(seed));
-    let (rules, key) = (rules(), Key::from("alice"));
+    let (rules, key) = (rules(), Key::from(seed));
     // The end of November 2026.
     let mut now: u64 = 1_795_900_000_000_000;
     let (mut oracle, mut charged) = (Oracle::default(), Vec::<Charged>::new());
@@ -237,10 +240,13 @@ async fn history(seed: u64, steps: usize) {
     }
 }
 
+/// `TIDEGATE_HISTORIES` plays so many, of `TIDEGATE_STEPS` steps.
 #[tokio::test]
 async fn one_history_in_all_stores() {
+    let stores = kit::clocked::Stores::start().await;
+    let steps = kit::workers::from_env("TIDEGATE_STEPS", 2_000);
     for seed in 0..kit::workers::from_env("TIDEGATE_HISTORIES", 10) {
-        history(seed, 2_000).await;
+        history(&stores, seed, steps).await;
     }
 }
 

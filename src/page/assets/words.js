@@ -67,9 +67,10 @@ export function instant(inSeconds, timeZone) {
   return `${day} ${time}`;
 }
 
-export function quotaWords({ max, window_s: seconds, concurrent, per, zone }) {
+export function quotaWords({ max, window_s: seconds, concurrent, per, from, zone }) {
   if (concurrent) return `${grouped(max)} at a time`;
-  if (per) return `${grouped(max)} a ${per}, ${cityOf(zone)}`;
+  const since = from ? ` from ${per === "month" ? `day ${from}` : from}` : "";
+  if (per) return `${grouped(max)} a ${per}${since}, ${cityOf(zone)}`;
   const [unit, name] = WINDOWS.find(([unit]) => seconds % unit === 0) ?? [0.001, "millisecond"];
   const many = Math.round(seconds / unit);
   return `${grouped(max)} in any ${many === 1 ? name : `${grouped(many)} ${name}s`}`;

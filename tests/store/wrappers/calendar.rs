@@ -9,7 +9,11 @@ const MONTH_HOURS: u64 = 31 * 24;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn month(max: u64) -> Take {
-    let policy = Policy::calendar(Period::MONTH, max);
+    take_of(Period::MONTH, max)
+}
+
+fn take_of(period: Period, max: u64) -> Take {
+    let policy = Policy::calendar(period, max);
     let rule = Rule::with_policies("budget", [policy]).expect("a rule");
     Take::new(rule.into(), Key::default())
 }
@@ -123,6 +127,26 @@ async fn a_fallback_admits_its_share_once_in_a_period() {
         assert_eq!(allowed(&it.store, &bobs, 3).await, expected);
         it.advance(HOUR).await;
     }
+}
+
+/// Its period begins where that of the rule does.
+#[tokio::test(start_paused = true)]
+async fn a_fallback_knows_where_a_month_begins() {
+    let it = Wrapped::new(4);
+    it.fails();
+    let month = Period::MONTH.from_day(15).expect("each month has it");
+    let take = take_of(month.clone(), 10);
+    assert_eq!(allowed(&it.store, &take, 3).await, 1);
+    it.advance(HOUR).await;
+    assert_eq!(allowed(&it.store, &take, 3).await, 1);
+    it.advance(HOUR).await;
+    // Three days later.
+    let left = month.around(it.now()).end.duration_since(it.now());
+    let left = left.expect("it ends behind now");
+    assert!(left < 72 * HOUR, "{left:?}");
+    assert_eq!(ask(&it.store, &take).await.retry_after(), Some(left));
+    it.advance(left).await;
+    assert_eq!(allowed(&it.store, &take, 3).await, 1);
 }
 
 /// What the store said last is kept until the period ends, or the store says otherwise.
