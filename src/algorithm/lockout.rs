@@ -2,9 +2,6 @@
 
 use super::algorithm::TEN_YEARS;
 
-/// In microseconds: steps end so long after the end of the last hold.
-pub(crate) const DAY: u64 = 86_400_000_000;
-
 /// After how many failures a key is held. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockoutSpec {
@@ -12,6 +9,8 @@ pub(crate) struct LockoutSpec {
     pub(crate) within: u64,
     /// For how long each time; the last one counts for all further times. There is at least one.
     pub(crate) holds: Box<[u64]>,
+    /// For how long behind the end of the last hold its step is remembered.
+    pub(crate) forget_after: u64,
 }
 
 /// What became of an admitted take.
@@ -97,7 +96,7 @@ impl LockoutState {
         admitted: u64,
         what: Reported,
     ) -> u64 {
-        let mut next = self.at(now);
+        let mut next = self.at(spec, now);
         let admitted = admitted.min(now);
         let step_while_held = if next.until > now { next.step } else { 0 };
         match what {
@@ -128,8 +127,8 @@ impl LockoutState {
             Reported::Failed(id) => next.fail(spec, now, id),
             _ => 0,
         };
-        let steps_end = next.until + if next.step > 0 { DAY } else { 0 };
-        next.ends = steps_end.max(now + spec.within);
+        let memory = if next.step > 0 { spec.forget_after } else { 0 };
+        next.ends = (next.until + memory).max(now + spec.within);
         *self = next;
         begun
     }
@@ -147,7 +146,7 @@ impl LockoutState {
     }
 
     /// What of this is still true.
-    fn at(&self, now: u64) -> Self {
+    fn at(&self, spec: &LockoutSpec, now: u64) -> Self {
         let mut known = match self.is_needed(now) {
             true => self.clone(),
             false => Self::default(),
@@ -159,7 +158,7 @@ impl LockoutState {
         if known.since > now + 1 {
             known.since = 0;
         }
-        if now > known.until + DAY {
+        if now > known.until + spec.forget_after {
             known.step = 0;
         }
         known
@@ -177,6 +176,7 @@ mod tests {
             after: 3,
             within: 60 * SECOND,
             holds: [10 * SECOND, 100 * SECOND].into(),
+            forget_after: 86_400 * SECOND,
         }
     }
 

@@ -39,7 +39,7 @@ use self::scripts::{HOLD, LOCKOUT, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
 use super::{Ask, Change, CountAsk, Store, StoreFuture};
-use crate::algorithm::lockout::{DAY, Reported};
+use crate::algorithm::lockout::Reported;
 use crate::connection::{
     CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber,
 };
@@ -408,7 +408,8 @@ impl RedisStore {
                 .arg(id)
                 .arg(spec.after)
                 .arg(spec.within);
-            command.arg(holds.join(" ")).arg(DAY).arg(self.now());
+            let command = command.arg(holds.join(" ")).arg(spec.forget_after);
+            command.arg(self.now());
         });
         self.own_call(ask, call)
     }
