@@ -21,6 +21,8 @@ pub(crate) enum Reported {
     Succeeded,
     /// Nothing: it is only asked how many times the key was held.
     Nothing,
+    /// Nothing: it is only asked how many failures are left until the key is held.
+    AskAttempts,
 }
 
 /// The failures and the hold of a key. Times are in microseconds.
@@ -88,7 +90,7 @@ impl LockoutState {
 
     /// Counts what became of a take that was admitted then. The number is how many times in a row
     /// the key was held, if this failure has begun the hold, or if it is only asked and the key is
-    /// held.
+    /// held; or what else was asked.
     pub(crate) fn report(
         &mut self,
         spec: &LockoutSpec,
@@ -99,8 +101,18 @@ impl LockoutState {
         let mut next = self.at(spec, now);
         let admitted = admitted.min(now);
         let step_while_held = if next.until > now { next.step } else { 0 };
+        // A client chooses how late its failure is told, so a failure counts from its telling.
+        let counts = |since: u64, told: u64| {
+            told >= since && told + spec.within > now && told < now + spec.within
+        };
         match what {
             Reported::Nothing => return step_while_held,
+            Reported::AskAttempts if next.until > now => return 0,
+            Reported::AskAttempts => {
+                let told = next.failures.iter();
+                let counted = told.filter(|(told, _)| counts(next.since, *told)).count();
+                return spec.after.saturating_sub(counted).max(1) as u64;
+            }
             Reported::Failed(id) => {
                 // It was asked before. One that has begun a hold is told again.
                 if let Some((told, _)) = next.failures.iter().find(|known| known.1 == id) {
@@ -119,10 +131,8 @@ impl LockoutState {
         if what == Reported::Succeeded {
             (next.since, next.step) = (admitted + 1, 0);
         }
-        // A client chooses how late its failure is told, so a failure counts from its telling.
-        let (since, window) = (next.since, spec.within);
-        let counts = |told: u64| told >= since && told + window > now && told < now + window;
-        next.failures.retain(|(told, _)| counts(*told));
+        let since = next.since;
+        next.failures.retain(|(told, _)| counts(since, *told));
         let begun = match what {
             Reported::Failed(id) => next.fail(spec, now, id),
             _ => 0,

@@ -238,7 +238,10 @@ fn outcomes<'a>(list: &Value<'a>) -> Result<Vec<&'a str>, ConfigError> {
 
 fn read_lockout(table: &Value<'_>) -> Result<Lockout, ConfigError> {
     let expected = "a lock-out: { after = 5, within = \"15m\", hold = [\"15m\"], on = [\"401\"] }";
-    table.only(expected, &["after within hold forget-after on reset-on subject"])?;
+    table.only(
+        expected,
+        &["after within hold forget-after on reset-on subject"],
+    )?;
     let number =
         |it: &Value<'_>| it.number_in(1..=Lockout::MAX_AFTER, "expected 1 to 100 failures");
     let after = table.read("after", number)?;

@@ -400,6 +400,7 @@ impl RedisStore {
             Reported::Failed(id) => id.to_string(),
             Reported::Succeeded => "0".to_owned(),
             Reported::Nothing => "?".to_owned(),
+            Reported::AskAttempts => "left".to_owned(),
         };
         let call = CallQuestion::new(&LOCKOUT, &[&of_hold(&self.text_of(count))], |command| {
             let holds: Vec<_> = spec.holds.iter().map(u64::to_string).collect();
