@@ -1,6 +1,5 @@
 //! What is said of a take under a lock-out: that it has failed, or succeeded.
 
-use std::cmp::Reverse;
 use std::mem::replace;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -46,7 +45,7 @@ crate::named::debug_fields!(OnLockout);
 #[non_exhaustive]
 pub enum Attempts {
     /// After so many more failures, 1 or more, it is [locked out](crate::Rule::with_lockout).
-    Left(u32),
+    Left(u64),
     /// It is locked out.
     LockedOut {
         /// Until when, by the clock of this process.
@@ -116,20 +115,18 @@ impl Charge {
     pub async fn tell_failure(&self) -> Result<Option<Attempts>, StoreError> {
         self.failed();
         let (take, store) = (self.take(), self.store());
-        let mut counts = take.lockout_count().into_iter();
-        if !counts.any(|it| it.name_in_store().has_key()) {
+        let count = take.lockout_count();
+        if !count.is_some_and(|it| it.name_in_store().has_key()) {
             return Ok(None);
         }
         let ask = take.first_question(take.cost());
         let left = Change::AskAttempts(self.receipt());
         let left = store.change(&ask, &left).await?;
         if left > 0 {
-            let left = u32::try_from(left).unwrap_or(u32::MAX);
             return Ok(Some(Attempts::Left(left)));
         }
         let look = store.take(&ask.looking()).await?;
-        let held = look.retry_after().filter(|_| look.is_locked_out());
-        let until = after_now(held.unwrap_or_default());
+        let until = after_now(look.retry_after().unwrap_or_default());
         Ok(Some(Attempts::LockedOut { until }))
     }
 
@@ -179,24 +176,6 @@ impl Charges {
     /// ```
     pub fn failed(&self) {
         self.iter().for_each(Charge::failed);
-    }
-
-    /// [Asks](Charge::tell_failure) what is left behind the failure of each charge. Of several rules
-    /// that lock out, the strictest says it. `None` if there is no such charge.
-    ///
-    /// # Errors
-    ///
-    /// The first [`StoreError`]: of each charge it was said nevertheless.
-    pub async fn tell_failure(&self) -> Result<Option<Attempts>, StoreError> {
-        self.failed();
-        let mut all = Vec::new();
-        for charge in self.iter() {
-            all.extend(charge.tell_failure().await?);
-        }
-        Ok(all.into_iter().max_by_key(|attempts| match attempts {
-            Attempts::Left(left) => (Reverse(*left), None),
-            Attempts::LockedOut { until } => (Reverse(0), Some(*until)),
-        }))
     }
 
     /// Says of each charge that the request has [succeeded](Charge::succeeded).

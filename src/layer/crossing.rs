@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::gate::Gate;
@@ -61,7 +62,8 @@ pub struct Crossing {
 pub(crate) struct Crossings {
     /// In thousandths.
     shares: Box<[u64]>,
-    teller: Teller<Crossing>,
+    callback: Box<dyn Fn(Crossing) -> BoxFuture<'static, ()> + Send + Sync>,
+    teller: Teller,
     /// What was told here, or by another process, until its period ends.
     noted: Mutex<SweptMap<Mark, Instant>>,
     since: Instant,
@@ -110,7 +112,8 @@ impl Crossings {
         let thousandths = |share: &f64| (share * 1_000.0).round().max(1.0) as u64;
         Self {
             shares: shares.iter().map(thousandths).collect(),
-            teller: Teller::new("crossing callback", callback),
+            callback: Box::new(move |crossing| Box::pin(callback(crossing))),
+            teller: Teller::default(),
             noted: Mutex::default(),
             since: Instant::now(),
             claims: LogOnChange::default(),
@@ -293,20 +296,17 @@ impl Watch {
         let name = format!("crossed:{}:{max}:{share}:{end}", count.name(""));
         let (this, store) = (Arc::clone(crossings), Arc::clone(&self.store));
         let lasts = state.reset_after() + KEPT_BEHIND;
-        let path = Arc::clone(&crossing.path);
-        crossings
-            .teller
-            .spawn(take.rule().path(), place, async move {
-                match this.is_first(&store, &name, lasts).await {
-                    Some(true) => this.teller.tell(&path, crossing).await,
-                    Some(false) => {}
-                    None => {
-                        // The next answer tries again.
-                        lock(&this.noted).remove(&mark);
-                        this.teller.is_lost(&path);
-                    }
-                }
-            });
+        let telling = async move || match this.is_first(&store, &name, lasts).await {
+            Some(true) => (this.callback)(crossing).await,
+            Some(false) => {}
+            None => {
+                // The next answer tries again.
+                lock(&this.noted).remove(&mark);
+                this.teller.is_lost(&crossing.path);
+            }
+        };
+        let path = take.rule().path();
+        crossings.teller.tell(path, Some(place), telling);
     }
 }
 

@@ -39,24 +39,18 @@ pub struct LockedOut {
 pub(crate) fn on_lockout<F: Future<Output = ()> + Send + 'static>(
     callback: impl Fn(LockedOut) -> F + Send + Sync + 'static,
 ) -> OnLockout {
-    let teller = Arc::new(Teller::new("lock-out callback", callback));
+    let (teller, callback) = (Teller::default(), Arc::new(callback));
     OnLockout(Arc::new(move |take, step, until| {
         let (rule, count) = (take.rule(), take.lockout_count());
-        let locked_out = count.map(|count| LockedOut {
+        let locked_out = LockedOut {
             path: Arc::clone(rule.shared_path()),
-            key: take.key_of(count).1,
+            key: count.map_or_else(Key::default, |count| take.key_of(count).1),
             step,
             until,
             is_shadow: rule.is_shadow(),
-        });
-        let (Some(locked_out), Some(place)) = (locked_out, teller.place()) else {
-            return teller.is_lost(rule.path());
         };
-        let this = Arc::clone(&teller);
-        teller.spawn(rule.path(), place, async move {
-            let path = Arc::clone(&locked_out.path);
-            this.tell(&path, locked_out).await;
-        });
+        let callback = Arc::clone(&callback);
+        teller.tell(rule.path(), teller.place(), move || callback(locked_out));
     }))
 }
 

@@ -272,8 +272,9 @@ impl Limits {
         self,
         callback: impl Fn(LockedOut) -> F + Send + Sync + 'static,
     ) -> Self {
-        let on_lockout = on_lockout(callback);
-        self.with("on_lockout", |it| it.on_lockout = Some(on_lockout))
+        self.with("on_lockout", |it| {
+            it.on_lockout = Some(on_lockout(callback))
+        })
     }
 
     /// Which fields the responses get. A layer may have its own. Default: [`Headers::Draft11`].

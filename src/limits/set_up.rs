@@ -41,16 +41,9 @@ impl Limits {
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         use WarningKind::{LargeLog, NoLockout, NoPeriod, NoRule, SettlesInShadow, UnusedRule};
-        const OF_RULES: [WarningKind; 6] = [
-            NoRule,
-            UnusedRule,
-            NoPeriod,
-            NoLockout,
-            LargeLog,
-            SettlesInShadow,
-        ];
         let mut all = self.warnings.found();
-        all.retain(|warning| !OF_RULES.contains(&warning.kind));
+        all.retain(|it| !matches!(it.kind, NoRule | UnusedRule | NoPeriod | NoLockout));
+        all.retain(|it| !matches!(it.kind, LargeLog | SettlesInShadow));
         all.extend(self.defaults.idle_callbacks(&self.rules.guard()));
         let about = |kind| move |path: String| Warning::new(kind).about(&path);
         let without_rule = self.rules.paths_without_rule().into_iter();
