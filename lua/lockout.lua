@@ -7,7 +7,7 @@
 --          `ends` on; takes that were admitted before `since` count nothing; `step` is how many
 --          times in a row the key was held. Behind a hold stands the failure that has begun it.
 -- ARGV[1]  when the take was admitted, in microseconds by the server's clock
--- ARGV[2]  the id of the failure; 0 for a success; a text without a number only asks
+-- ARGV[2]  the id of the failure; 0 for a success; `?` and `left` only ask
 -- ARGV[3]  how many failures hold the key
 -- ARGV[4]  within how many microseconds these failures have to be told
 -- ARGV[5]  for how many microseconds it is held each time, with spaces between them; the last one
@@ -16,7 +16,8 @@
 -- ARGV[7]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: of a failure that has begun a hold, how many times in a row the key was held; the same if
--- it is only asked, and the key is held; 0 otherwise
+-- asked by `?`, and the key is held; 0 otherwise. Asked by `left`, after how many more failures the
+-- key is held, 1 or more; 0 if it is
 
 -- In milliseconds: what has ended does no harm.
 local SLACK = 2000
@@ -36,7 +37,7 @@ if ends <= now then held, since, step, known = 0, 0, 0, '' end
 if held - now >= TEN_YEARS then held = 0 end
 if since > now + 1 then since = 0 end
 if now > held + memory then step = 0 end
-if not tonumber(id) then return held > now and step or 0 end
+if id == '?' then return held > now and step or 0 end
 
 local is_new = admitted >= since
 if id == '0' and is_new then since, step = admitted + 1, 0 end
@@ -49,6 +50,7 @@ for told, one in string.gmatch(known or '', '(%d+):(%d+)') do
     number, failures = number + 1, failures .. ' ' .. told .. ':' .. one
   end
 end
+if id == 'left' then return held > now and 0 or math.max(1, ARGV[3] - number) end
 if not is_new then return 0 end
 
 local begun = 0

@@ -111,6 +111,9 @@ pub enum WarningKind {
     /// [calendar](crate::rule::Policy::calendar) quota, and no
     /// [`plan_value`](crate::Limits::plan_value) may bring one.
     NoPeriod,
+    /// [`Limits::on_lockout`](crate::Limits::on_lockout) is never called: no rule
+    /// [locks out](crate::Rule::with_lockout).
+    NoLockout,
     /// A default of [`Limits`](crate::Limits) was set after a layer was made, which lacks it.
     SetTooLate,
     /// Two layers around one handler, as of a router and of one that is nested in it, have charged
@@ -285,6 +288,10 @@ impl fmt::Display for Warning {
                 "Limits::on_crossing is never called: it tells of quotas of the calendar, and no rule \
                  or plan has one, nor has a layer a plan_value; write per = \"month\" in place of a \
                  window, or Policy::calendar in code, or take on_crossing out".to_owned()
+            }
+            WarningKind::NoLockout => {
+                "Limits::on_lockout is never called: no rule has a lock-out; write lockout into one, or \
+                 Rule::with_lockout in code, or take on_lockout out".to_owned()
             }
             WarningKind::SetTooLate => format!(
                 "Limits::{name} was called after a layer was made, which does not have it: set it \

@@ -2,9 +2,6 @@
 
 use super::constants::TEN_YEARS;
 
-/// In microseconds: steps end so long after the end of the last hold.
-pub(crate) const DAY: u64 = 86_400_000_000;
-
 /// After how many failures a key is held. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockoutSpec {
@@ -12,6 +9,8 @@ pub(crate) struct LockoutSpec {
     pub(crate) within: u64,
     /// For how long each time; the last one counts for all further times. There is at least one.
     pub(crate) holds: Box<[u64]>,
+    /// For how long behind the end of the last hold its step is remembered.
+    pub(crate) forget_after: u64,
 }
 
 /// What became of an admitted take.
@@ -22,6 +21,8 @@ pub(crate) enum Reported {
     Succeeded,
     /// Nothing: it is only asked how many times the key was held.
     Nothing,
+    /// Nothing: it is only asked how many failures are left until the key is held.
+    AskAttempts,
 }
 
 /// The failures and the hold of a key. Times are in microseconds.
@@ -89,7 +90,7 @@ impl LockoutState {
 
     /// Counts what became of a take that was admitted then. The number is how many times in a row
     /// the key was held, if this failure has begun the hold, or if it is only asked and the key is
-    /// held.
+    /// held; or what else was asked.
     pub(crate) fn report(
         &mut self,
         spec: &LockoutSpec,
@@ -97,11 +98,21 @@ impl LockoutState {
         admitted: u64,
         what: Reported,
     ) -> u64 {
-        let mut next = self.at(now);
+        let mut next = self.at(spec, now);
         let admitted = admitted.min(now);
         let step_while_held = if next.until > now { next.step } else { 0 };
+        // A client chooses how late its failure is told, so a failure counts from its telling.
+        let counts = |since: u64, told: u64| {
+            told >= since && told + spec.within > now && told < now + spec.within
+        };
         match what {
             Reported::Nothing => return step_while_held,
+            Reported::AskAttempts if next.until > now => return 0,
+            Reported::AskAttempts => {
+                let told = next.failures.iter();
+                let counted = told.filter(|(told, _)| counts(next.since, *told)).count();
+                return spec.after.saturating_sub(counted).max(1) as u64;
+            }
             Reported::Failed(id) => {
                 // It was asked before. One that has begun a hold is told again.
                 if let Some((told, _)) = next.failures.iter().find(|known| known.1 == id) {
@@ -120,16 +131,14 @@ impl LockoutState {
         if what == Reported::Succeeded {
             (next.since, next.step) = (admitted + 1, 0);
         }
-        // A client chooses how late its failure is told, so a failure counts from its telling.
-        let (since, window) = (next.since, spec.within);
-        let counts = |told: u64| told >= since && told + window > now && told < now + window;
-        next.failures.retain(|(told, _)| counts(*told));
+        let since = next.since;
+        next.failures.retain(|(told, _)| counts(since, *told));
         let begun = match what {
             Reported::Failed(id) => next.fail(spec, now, id),
             _ => 0,
         };
-        let steps_end = next.until + if next.step > 0 { DAY } else { 0 };
-        next.ends = steps_end.max(now + spec.within);
+        let memory = if next.step > 0 { spec.forget_after } else { 0 };
+        next.ends = (next.until + memory).max(now + spec.within);
         *self = next;
         begun
     }
@@ -147,7 +156,7 @@ impl LockoutState {
     }
 
     /// What of this is still true.
-    fn at(&self, now: u64) -> Self {
+    fn at(&self, spec: &LockoutSpec, now: u64) -> Self {
         let mut known = match self.is_needed(now) {
             true => self.clone(),
             false => Self::default(),
@@ -159,7 +168,7 @@ impl LockoutState {
         if known.since > now + 1 {
             known.since = 0;
         }
-        if now > known.until + DAY {
+        if now > known.until + spec.forget_after {
             known.step = 0;
         }
         known
@@ -177,6 +186,7 @@ mod tests {
             after: 3,
             within: 60 * SECOND,
             holds: [10 * SECOND, 100 * SECOND].into(),
+            forget_after: 86_400 * SECOND,
         }
     }
 

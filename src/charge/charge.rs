@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::charges::Charges;
 use super::meter::Meter;
 use super::refund_queue::RefundQueue;
+use super::report::OnLockout;
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::metrics::RuleCounters;
@@ -56,6 +57,8 @@ pub(super) struct ChargeInner {
     pub(super) counters: Option<Arc<RuleCounters>>,
     /// Is done once more was charged than reserved.
     behind: Option<Behind>,
+    /// Is called where its failure has begun a hold.
+    pub(super) on_lockout: Option<OnLockout>,
     /// Asks what nobody waits for.
     pub(super) refunds: RefundQueue,
     pub(super) state: Mutex<ChargeState>,
@@ -78,7 +81,8 @@ impl Charge {
         let verdict = decision::Verdict::Allowed;
         let decision = Decision::new(verdict, Source::Other, receipt.units(), empty());
         let decision = decision.with_receipt(Some(receipt));
-        Self::decided(store, take, decision, None, RefundQueue::default(), None)
+        let refunds = RefundQueue::default();
+        Self::decided(store, take, decision, None, refunds, None, None)
     }
 
     /// Whether both are of a count of one store.
@@ -95,6 +99,7 @@ impl Charge {
         counters: Option<Arc<RuleCounters>>,
         refunds: RefundQueue,
         behind: Option<Behind>,
+        on_lockout: Option<OnLockout>,
     ) -> Self {
         let inner = ChargeInner {
             store,
@@ -102,6 +107,7 @@ impl Charge {
             decision,
             counters,
             behind,
+            on_lockout,
             refunds,
             state: Mutex::default(),
         };

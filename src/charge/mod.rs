@@ -18,3 +18,5 @@ pub use meter::{Meter, SettledBody};
 pub(crate) use permit::LatePermit;
 pub use permit::Permit;
 pub(crate) use refund_queue::{Effect, LateCharge, RefundQueue, spawn};
+pub use report::Attempts;
+pub(crate) use report::OnLockout;

@@ -1,8 +1,8 @@
 //! What is said of a take under a lock-out: that it has failed, or succeeded.
 
 use std::mem::replace;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep};
@@ -16,6 +16,7 @@ use crate::jitter;
 use crate::log_on_change::LogOnChange;
 use crate::store::{Ask, Change, StoreFuture};
 use crate::sync::lock;
+use crate::take::Take;
 use crate::trace;
 
 /// Tells of failures that the store was not told, and of those without a key.
@@ -31,6 +32,25 @@ const MAX_JITTER: Duration = Duration::from_millis(100);
 pub(super) struct Report {
     pub(super) charge: Charge,
     change: Change,
+}
+
+/// Is told of the take whose failure has begun a hold, of its step, and until when it lasts.
+#[derive(Clone)]
+pub(crate) struct OnLockout(pub(crate) Arc<dyn Fn(&Take, u64, SystemTime) + Send + Sync>);
+
+crate::named::debug_fields!(OnLockout);
+
+/// What is left to a key behind a failure: see [`Charge::tell_failure`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Attempts {
+    /// After so many more failures, 1 or more, it is [locked out](crate::Rule::with_lockout).
+    Left(u64),
+    /// It is locked out.
+    LockedOut {
+        /// Until when, by the clock of this process.
+        until: SystemTime,
+    },
 }
 
 impl Charge {
@@ -63,6 +83,51 @@ impl Charge {
     pub fn failed(&self) {
         let id = next_id();
         self.ended(|receipt| Change::Failed { receipt, id });
+    }
+
+    /// Says that the request has [failed](Self::failed), and asks how many failures are left until
+    /// its key is locked out. Said in both ways, and by the response, it counts once. `None` under
+    /// a rule without a lock-out.
+    ///
+    /// Dropped at its await, or after an error, it has said so nevertheless: the store is told again
+    /// in the background. A failure that is still on its way is not in the number.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::rule::Lockout;
+    /// use tidegate::store::Attempts;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let lockout = Lockout::after(5).hold([Duration::from_secs(900)]).on(["401"]);
+    /// let login = Rule::new("login", [Quota::per_minute(10)])?.with_lockout(lockout)?;
+    /// let admitted = Limits::new([login]).check("login", "alice").await?;
+    /// let charge = admitted.charge.expect("it was charged");
+    /// assert_eq!(charge.tell_failure().await?, Some(Attempts::Left(4)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store gives no answer in time, or does not count failures.
+    pub async fn tell_failure(&self) -> Result<Option<Attempts>, StoreError> {
+        self.failed();
+        let (take, store) = (self.take(), self.store());
+        let count = take.lockout_count();
+        if !count.is_some_and(|it| it.name_in_store().has_key()) {
+            return Ok(None);
+        }
+        let ask = take.first_question(take.cost());
+        let left = Change::AskAttempts(self.receipt());
+        let left = store.change(&ask, &left).await?;
+        if left > 0 {
+            return Ok(Some(Attempts::Left(left)));
+        }
+        let look = store.take(&ask.looking()).await?;
+        let until = after_now(look.retry_after().unwrap_or_default());
+        Ok(Some(Attempts::LockedOut { until }))
     }
 
     /// Says that the request has succeeded: earlier failures of its key count no more, and the
@@ -170,7 +235,7 @@ impl Report {
         }
     }
 
-    /// Logs that a hold has begun.
+    /// Tells that a hold has begun.
     pub(super) fn answered(&self, step: u64) {
         let path = self.charge.take().rule().path();
         if UNTOLD.worked() {
@@ -183,16 +248,23 @@ impl Report {
             self.charge.take(),
             Duration::from_micros(lockout.hold(step)),
         );
-        let until = SystemTime::now()
-            .checked_add(hold)
-            .map(httpdate::fmt_http_date);
+        let until = after_now(hold);
+        if let Some(OnLockout(tell)) = &self.charge.inner.on_lockout {
+            tell(take, step, until);
+        }
         let key = take.lockout_key();
         let counters = self.charge.inner.counters.as_ref();
         let named = counters.and_then(|it| it.notes.name(path, &key));
         let key = named.unwrap_or_else(|| key.hashed().to_string());
-        let (shadow, until) = (take.in_shadow(), until.unwrap_or_default());
+        let (shadow, until) = (take.in_shadow(), httpdate::fmt_http_date(until));
         trace::event!(warn: path, key, step, until, shadow, "a key is locked out");
     }
+}
+
+/// So long from now on.
+fn after_now(time: Duration) -> SystemTime {
+    let now = SystemTime::now();
+    now.checked_add(time).unwrap_or(now)
 }
 
 /// No other failure has it.

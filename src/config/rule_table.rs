@@ -239,7 +239,10 @@ fn outcomes<'a>(list: &Value<'a>) -> Result<Vec<&'a str>, ConfigError> {
 
 fn read_lockout(table: &Value<'_>) -> Result<Lockout, ConfigError> {
     let expected = "a lock-out: { after = 5, within = \"15m\", hold = [\"15m\"], on = [\"401\"] }";
-    table.only(expected, &["after within hold on reset-on subject"])?;
+    table.only(
+        expected,
+        &["after within hold forget-after on reset-on subject"],
+    )?;
     let number =
         |it: &Value<'_>| it.number_in(1..=Lockout::MAX_AFTER, "expected 1 to 100 failures");
     let after = table.read("after", number)?;
@@ -251,6 +254,9 @@ fn read_lockout(table: &Value<'_>) -> Result<Lockout, ConfigError> {
         let times = hold.list().ok_or_else(|| hold.not("a list of durations"))?;
         let times = times.map(|time| duration(&time));
         Ok(lockout.hold(times.collect::<Result<Vec<_>, _>>()?))
+    })?;
+    let lockout = table.set("forget-after", lockout, |lockout, time| {
+        Ok(lockout.forget_after(duration(time)?))
     })?;
     let lockout = table.set("on", lockout, |lockout, on| Ok(lockout.on(outcomes(on)?)))?;
     let lockout = table.set("reset-on", lockout, |lockout, list| {

@@ -1,17 +1,16 @@
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::gate::Gate;
-use crate::callback::guarded;
+use super::teller::Teller;
 use crate::charge::spawn;
 use crate::decision::{Decision, QuotaState, Source};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::in_flight_counter::{InFlight, InFlightCounter};
+use crate::in_flight_counter::InFlight;
 use crate::key::Key;
 use crate::log_on_change::LogOnChange;
 use crate::rule::{Period, Policy, Rule};
@@ -64,11 +63,10 @@ pub(crate) struct Crossings {
     /// In thousandths.
     shares: Box<[u64]>,
     callback: Box<dyn Fn(Crossing) -> BoxFuture<'static, ()> + Send + Sync>,
+    teller: Teller,
     /// What was told here, or by another process, until its period ends.
     noted: Mutex<SweptMap<Mark, Instant>>,
     since: Instant,
-    under_way: InFlightCounter,
-    lost: AtomicU64,
     /// Whether the other processes can be asked.
     claims: LogOnChange,
     /// Whether a layer has plans by value, or a period was looked at.
@@ -86,8 +84,7 @@ struct Mark {
     end: u64,
 }
 
-/// How many crossings may be under way, and how many are noted.
-const MAX_UNDER_WAY: usize = 1_024;
+/// How many crossings are noted.
 const MAX_NOTED: usize = 100_000;
 /// How often the other processes are asked, with a pause that doubles.
 const ATTEMPTS: u32 = 8;
@@ -116,10 +113,9 @@ impl Crossings {
         Self {
             shares: shares.iter().map(thousandths).collect(),
             callback: Box::new(move |crossing| Box::pin(callback(crossing))),
+            teller: Teller::default(),
             noted: Mutex::default(),
             since: Instant::now(),
-            under_way: InFlightCounter::default(),
-            lost: AtomicU64::new(0),
             claims: LogOnChange::default(),
             is_expected: AtomicBool::new(false),
             own: format!("{:032x}", fastrand::u128(..)),
@@ -146,9 +142,8 @@ impl Crossings {
         noted.sweep(is_kept);
         let micros = u64::try_from((now - self.since).as_micros()).unwrap_or(u64::MAX);
         let has_room = noted.has_room(1, MAX_NOTED, micros, is_kept);
-        let place = self.under_way.try_acquire(MAX_UNDER_WAY);
-        let Some(place) = place.filter(|_| has_room) else {
-            self.is_lost(rule.path());
+        let Some(place) = self.teller.place().filter(|_| has_room) else {
+            self.teller.is_lost(rule.path());
             return None;
         };
         noted.insert(mark, now + lasts + KEPT_BEHIND);
@@ -188,14 +183,6 @@ impl Crossings {
             trace::event!(warn: kind, error,
                 "no crossing can be told: the store's user needs SET and GET on the keys \
                  {{..~fleet}}:*, see docs/security.md");
-        }
-    }
-
-    fn is_lost(&self, path: &str) {
-        let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
-        // A line for each would flood the log.
-        if lost.is_power_of_two() {
-            trace::event!(warn: path, lost, "crossings could not be told");
         }
     }
 }
@@ -309,26 +296,17 @@ impl Watch {
         let name = format!("crossed:{}:{max}:{share}:{end}", count.name(""));
         let (this, store) = (Arc::clone(crossings), Arc::clone(&self.store));
         let lasts = state.reset_after() + KEPT_BEHIND;
-        let telling = async move {
-            let _place = place;
-            match this.is_first(&store, &name, lasts).await {
-                Some(true) => {
-                    let path = Arc::clone(&crossing.path);
-                    let told = guarded("crossing callback", &path, || (this.callback)(crossing));
-                    let _ = told.await;
-                }
-                Some(false) => {}
-                None => {
-                    // The next answer tries again.
-                    lock(&this.noted).remove(&mark);
-                    this.is_lost(&crossing.path);
-                }
+        let telling = async move || match this.is_first(&store, &name, lasts).await {
+            Some(true) => (this.callback)(crossing).await,
+            Some(false) => {}
+            None => {
+                // The next answer tries again.
+                lock(&this.noted).remove(&mark);
+                this.teller.is_lost(&crossing.path);
             }
         };
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(telling)),
-            Err(_) => crossings.is_lost(take.rule().path()),
-        }
+        let path = take.rule().path();
+        crossings.teller.tell(path, Some(place), telling);
     }
 }
 

@@ -302,8 +302,10 @@ impl Gate {
             };
             let may_come_back = take.rule().settles() || self.refunds_by_response(take.rule());
             let behind = self.watch(&take).map(|it| it.behind());
+            let on_lockout = self.on_lockout(&take);
             let (counters, refunds) = (Some(counters), self.refunds.clone());
-            let mut charge = Charge::decided(store, take, decision, counters, refunds, behind);
+            let mut charge =
+                Charge::decided(store, take, decision, counters, refunds, behind, on_lockout);
             if may_come_back {
                 charge = charge.keeping_open();
             }

@@ -161,8 +161,8 @@ impl Gate {
             // The runtime that waited may have ended.
             RuleSource::Named { rules, .. } if warnings.has_started() => {
                 warnings.log_unused(rules);
-                let idle = self.options.idle_watch(&rules.guard());
-                idle.into_iter().for_each(|it| warnings.add(it));
+                let idle = self.options.idle_callbacks(&rules.guard());
+                idle.for_each(|it| warnings.add(it));
             }
             RuleSource::Named { .. } | RuleSource::Fixed(_) => {}
         }

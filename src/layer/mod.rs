@@ -83,6 +83,7 @@
 //     subject_keys.rs           the keys that code gives a joint rule
 //     upload.rs                 reads on what the client of an answered request still sends
 //     crossing.rs               tells of shares of calendar quotas that are used
+//     locked_out.rs             tells of keys that failures lock out; teller.rs calls the code
 //     outcome.rs                what is given back by the response
 //     headers.rs                the fields of responses
 //     look.rs                   what a request has left, to show it
@@ -101,6 +102,7 @@ mod decide;
 mod gate;
 pub(crate) mod headers;
 mod inspector;
+mod locked_out;
 mod look;
 mod options;
 mod outage;
@@ -113,6 +115,7 @@ mod responder;
 mod response_future;
 mod shadow_take;
 mod subject_keys;
+mod teller;
 mod upload;
 mod waiting;
 
@@ -123,6 +126,8 @@ pub(crate) use crossing::Crossings;
 pub(crate) use gate::Gate;
 pub use headers::Headers;
 pub(crate) use inspector::Warnings;
+pub use locked_out::LockedOut;
+pub(crate) use locked_out::on_lockout;
 pub(crate) use look::Look;
 pub use look::RuleUsage;
 pub(crate) use options::Options;

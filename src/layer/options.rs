@@ -7,6 +7,7 @@ use http::response;
 use super::crossing::Crossings;
 use super::headers::Headers;
 use crate::callback::{DegradeCallback, ErrorCallback, Form};
+use crate::charge::OnLockout;
 use crate::key::KeyExtractor;
 use crate::key::ip::PeerHook;
 use crate::rule::{Plan, Rule, Rules, Subject};
@@ -35,6 +36,8 @@ pub(crate) struct Options {
     pub(super) refund_if: Option<Arc<RefundIf>>,
     /// Who is told of shares of calendar quotas.
     pub(crate) crossings: Option<Arc<Crossings>>,
+    /// Who is told of keys that are locked out.
+    pub(crate) on_lockout: Option<OnLockout>,
     pub(crate) headers: Headers,
     pub(crate) form: Form,
     /// Whether requests go on, and responses go back, without what the layer has decided.
@@ -65,12 +68,17 @@ type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
 type RefundIf = dyn Fn(&response::Parts) -> bool + Send + Sync;
 
 impl Options {
-    /// A watch of shares that none of these rules ever reaches.
-    pub(crate) fn idle_watch(&self, rules: &Rules) -> Option<Warning> {
+    /// Callbacks that are never called under these rules: no share is reached, or no key locked out.
+    pub(crate) fn idle_callbacks(&self, rules: &Rules) -> impl Iterator<Item = Warning> + use<> {
         let may_come = |it: &Arc<Crossings>| it.is_expected() || !self.plan_values.is_empty();
         let is_idle = self.crossings.as_ref().is_some_and(|it| !may_come(it));
         let is_idle = is_idle && !rules.iter().any(|rule| rule.has_calendar());
-        is_idle.then(|| Warning::new(WarningKind::NoPeriod))
+        let no_lockout = self.on_lockout.is_some() && !rules.iter().any(|it| it.counts_failures());
+        let found = [
+            is_idle.then_some(WarningKind::NoPeriod),
+            no_lockout.then_some(WarningKind::NoLockout),
+        ];
+        found.into_iter().flatten().map(Warning::new)
     }
 
     /// The setter of what chooses a plan of this rule by a request, which a check does not have.

@@ -9,7 +9,7 @@ use super::crossing::Watch;
 use super::decide::{Outcome, RequestPermits, ask};
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{Charge, LateCharge, LatePermit, RefundQueue, spawn};
+use crate::charge::{Charge, LateCharge, LatePermit, OnLockout, RefundQueue, spawn};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::in_flight_counter::InFlightCounter;
@@ -24,6 +24,7 @@ struct AskedInShadow {
     take: Take,
     counters: Arc<RuleCounters>,
     watch: Option<Watch>,
+    on_lockout: Option<OnLockout>,
     charge: Option<Arc<LateCharge>>,
     permit: Option<LatePermit>,
     refunds: RefundQueue,
@@ -50,6 +51,7 @@ pub(super) fn ask_in_shadow(gate: &Gate, take: Take) -> Outcome {
     let asked = AskedInShadow {
         store: Arc::clone(gate.store()),
         watch: gate.watch(&take),
+        on_lockout: gate.on_lockout(&take),
         take,
         counters: Arc::clone(&gate.counters),
         charge: charge.clone(),
@@ -103,9 +105,10 @@ impl AskedInShadow {
         }
         if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);
-            let refunds = self.refunds;
-            let charge = |it| Charge::decided(self.store, take, it, Some(counters), refunds, None);
-            late.answered(allowed.map(charge));
+            let (store, counters, refunds) = (self.store, Some(counters), self.refunds);
+            late.answered(allowed.map(|it| {
+                Charge::decided(store, take, it, counters, refunds, None, self.on_lockout)
+            }));
         }
     }
 }

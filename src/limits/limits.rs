@@ -15,7 +15,8 @@ use crate::error::KeyError;
 use crate::fleet::{Member, OperatorKeys};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
-use crate::layer::{Crossing, Crossings, Gate, Headers, Options, RateLimitLayer, Warnings};
+use crate::layer::{Crossing, Crossings, Gate, Headers, LockedOut, Options};
+use crate::layer::{RateLimitLayer, Warnings, on_lockout};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
 use crate::metrics::{NearLimit, Snapshot};
@@ -241,6 +242,39 @@ impl Limits {
     ) -> Self {
         let crossings = Arc::new(Crossings::new(shares, callback));
         self.with("on_crossing", |it| it.crossings = Some(crossings))
+    }
+
+    /// Tells code once of each hold when failures [lock a key out](crate::Rule::with_lockout), such
+    /// as to send a mail. Default: nobody is told, and the log says it.
+    ///
+    /// It is told outside of the request, where the log is: in the process whose failure has begun
+    /// the hold, so that no store has to keep who told it. Nobody is told if that process ends in
+    /// between, if a failover of Redis loses the hold, or if Redis gives no answer until the hold is
+    /// over or [`within`](crate::rule::Lockout::within) has passed. A fallback counts failures of
+    /// its process alone, which tells of its holds. A panic is logged. Up to 1,024 are told at a
+    /// time; the log says that those beyond are lost. Of a rule in shadow it says so.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::rule::Lockout;
+    /// use tidegate::{Header, Limits, Quota, Rule};
+    ///
+    /// let lockout = Lockout::after(5).hold([Duration::from_secs(900)]).on(["401"]);
+    /// let login = Rule::new("login", [Quota::per_minute(10)])?.with_lockout(lockout)?;
+    /// let limits = Limits::new([login.with_key(Header::new("x-account"))]);
+    /// let limits = limits.on_lockout(async |it| {
+    ///     println!("mail to {}: locked out, for the {}. time", it.key.as_str(), it.step);
+    /// });
+    /// # let _ = limits;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    pub fn on_lockout<F: Future<Output = ()> + Send + 'static>(
+        self,
+        callback: impl Fn(LockedOut) -> F + Send + Sync + 'static,
+    ) -> Self {
+        self.with("on_lockout", |it| {
+            it.on_lockout = Some(on_lockout(callback))
+        })
     }
 
     /// Which fields the responses get. A layer may have its own. Default: [`Headers::Draft11`].

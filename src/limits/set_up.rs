@@ -40,12 +40,11 @@ impl Limits {
     /// Each is logged once, with the feature `tracing`.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        use WarningKind::{LargeLog, NoPeriod, NoRule, SettlesInShadow, UnusedRule};
-        const OF_RULES: [WarningKind; 5] =
-            [NoRule, UnusedRule, NoPeriod, LargeLog, SettlesInShadow];
+        use WarningKind::{LargeLog, NoLockout, NoPeriod, NoRule, SettlesInShadow, UnusedRule};
         let mut all = self.warnings.found();
-        all.retain(|warning| !OF_RULES.contains(&warning.kind));
-        all.extend(self.defaults.idle_watch(&self.rules.guard()));
+        all.retain(|it| !matches!(it.kind, NoRule | UnusedRule | NoPeriod | NoLockout));
+        all.retain(|it| !matches!(it.kind, LargeLog | SettlesInShadow));
+        all.extend(self.defaults.idle_callbacks(&self.rules.guard()));
         let about = |kind| move |path: String| Warning::new(kind).about(&path);
         let without_rule = self.rules.paths_without_rule().into_iter();
         let without_rule = without_rule.take(Warnings::MAX_WITHOUT_RULE);

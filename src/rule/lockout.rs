@@ -20,6 +20,7 @@ use crate::warning::Warning;
 
 /// In microseconds.
 const SECOND: u64 = 1_000_000;
+const DAY: u64 = 86_400 * SECOND;
 
 /// Holds a key after so many failures, longer each time: see [`Rule::with_lockout`].
 ///
@@ -58,8 +59,9 @@ impl Lockout {
         Self {
             spec: LockoutSpec {
                 after: failures as usize,
-                within: 900_000_000,
+                within: 900 * SECOND,
                 holds: Box::default(),
+                forget_after: DAY,
             },
             outcomes: [None, None],
             subject: None,
@@ -76,11 +78,20 @@ impl Lockout {
     }
 
     /// For how long the key is held the first time, the second time, and so on, 1 s to ten years
-    /// each, 1 to 16 of them; the last one counts for all further times. A day after the end of the
-    /// last hold, and after a success, the next time is a first one. Default: none, an error.
+    /// each, 1 to 16 of them; the last one counts for all further times. The next time is a first
+    /// one after a success, and where the last hold is [forgotten](Self::forget_after). Default:
+    /// none, an error.
     #[must_use]
     pub fn hold(mut self, times: impl IntoIterator<Item = Duration>) -> Self {
         self.spec.holds = times.into_iter().map(micros).collect();
+        self
+    }
+
+    /// How long behind its end a hold is remembered, up to 30 days: another one within that time is
+    /// longer, as [`hold`](Self::hold) says. Nothing: each hold is a first one. Default: a day.
+    #[must_use]
+    pub fn forget_after(mut self, time: Duration) -> Self {
+        self.spec.forget_after = micros(time);
         self
     }
 
@@ -243,6 +254,9 @@ impl RuleSettings {
             }
             () if !spec.holds.iter().chain([&spec.within]).all(is_time) => {
                 "within and hold of a lock-out, expected 1 s to ten years"
+            }
+            () if spec.forget_after > 30 * DAY => {
+                "forget-after of a lock-out, expected at most 30 days"
             }
             () if on.is_none() => {
                 "a lock-out without on, expected which answers are failures, such as \"401\"; \

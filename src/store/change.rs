@@ -77,6 +77,9 @@ pub enum Change {
     /// Says how many times in a row the key was held, if it is held after failures; or 0. It
     /// changes nothing.
     AskLockout,
+    /// Says after how many more failures the key of the take with this receipt is held, 1 or more; or
+    /// 0 if it is held. It changes nothing.
+    AskAttempts(Receipt),
     /// Forgets what counts: the next take finds nothing charged. The number is 0 if there was no
     /// count; one that has ceased to count, and was not dropped yet, may be found. For operators
     /// and tests; [`peek`](crate::Store::peek) shows what there is. Other rules of the same path
@@ -100,6 +103,7 @@ impl Change {
             Self::Failed { receipt, id } => Some((receipt.stamp(), Reported::Failed(*id))),
             Self::Succeeded(receipt) => Some((receipt.stamp(), Reported::Succeeded)),
             Self::AskLockout => Some((0, Reported::Nothing)),
+            Self::AskAttempts(_) => Some((0, Reported::AskAttempts)),
             _ => None,
         }
     }
@@ -111,7 +115,8 @@ impl Change {
             Self::Owe(_) => "charge units beyond a reservation: see Capabilities::owes",
             Self::Renew(_) => "keep permits: see Capabilities::permits",
             Self::Hold(_) => "hold keys: see Capabilities::holds",
-            Self::Failed { .. } | Self::Succeeded(_) | Self::AskLockout => "count failures",
+            Self::Failed { .. } | Self::Succeeded(_) => "count failures",
+            Self::AskLockout | Self::AskAttempts(_) => "count failures",
             Self::Forget => "forget",
         }
     }

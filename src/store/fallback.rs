@@ -101,7 +101,9 @@ impl LocalFallback {
                 Some(self.store.change(ask, &change))
             }
             // Failures that the fallback has admitted stay in this process.
-            Change::Failed { receipt, .. } | Change::Succeeded(receipt) => {
+            Change::Failed { receipt, .. }
+            | Change::Succeeded(receipt)
+            | Change::AskAttempts(receipt) => {
                 receipt.as_fallback()?;
                 Some(self.store.change(ask, change))
             }

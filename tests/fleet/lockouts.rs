@@ -1,5 +1,7 @@
 //! Four processes and a user whose password is guessed.
 
+use kit::workers::lines_of;
+use tidegate::layer::LockedOut;
 use tidegate::rule::Lockout;
 use tidegate::store::Change;
 
@@ -75,4 +77,71 @@ async fn a_thousand_good_logins_lock_nobody_out() {
         let all = logins(GUESSES as u64, status).await;
         assert_eq!(all, (GUESSES as u64, 0, 0), "{status}");
     }
+}
+
+/// How many keys are locked out, each once.
+const HOLDS: u64 = 100;
+
+/// Plays one process: guesses of each key side by side, of which some are dropped. It prints of
+/// which holds it was told.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "is started by other tests"]
+async fn worker_is_told() {
+    let Some(words) = instructions() else { return };
+    let store = Resilient::redis(&*words[0], "shop").expect("a valid address");
+    let store = store.connect().await.expect("it is up");
+    let limits = Limits::new([login(1_000)]).store(store);
+    let limits = limits.on_lockout(async |it: LockedOut| {
+        println!("\ntold {} {}", it.key.as_str(), it.step);
+    });
+    let fails = async |charges: Charges| {
+        charges.failed();
+        tokio::time::sleep(kit::millis(20)).await;
+        StatusCode::UNAUTHORIZED
+    };
+    let app = Router::new().route("/", get(fails).layer(limits.layer("login")));
+    let is_denied = async |key: u64, at: u64| {
+        let fields = format!("x-user: {key}");
+        let answer = kit::http::ask(&app, "/", &fields);
+        // Each third caller leaves.
+        let patience = if at % 3 == 0 { kit::millis(10) } else { HOUR };
+        let answer = tokio::time::timeout(patience, answer).await;
+        answer.is_ok_and(|it| it.status == 429)
+    };
+    for key in 0..HOLDS {
+        // While Redis stands still nobody is admitted.
+        while !join_all((0..4).map(|at| is_denied(key, at)))
+            .await
+            .contains(&true)
+        {
+            tokio::time::sleep(kit::millis(20)).await;
+        }
+    }
+    assert!(limits.flush(10 * SECOND).await);
+    // Behind the last answer a task tells.
+    tokio::time::sleep(kit::millis(100)).await;
+}
+
+/// Three processes, clients that leave, and a Redis that stands still twice: of each hold one
+/// process tells, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_hold_is_told_once_by_one_process() {
+    let _machine = MACHINE.lock().await;
+    let mut server = Redis::start();
+    let workers = start_workers("lockouts::worker_is_told", 3, |_| server.url.clone());
+    let outputs = tokio::task::spawn_blocking(|| outputs(workers));
+    for failed in [30, 60] {
+        let is_there = async || kit::keys(&server, "*~until").len() >= failed;
+        eventually("keys that have failed", is_there).await;
+        server.go_away(false);
+        tokio::time::sleep(SECOND).await;
+        server.come_back(false);
+    }
+    let outputs = outputs.await.expect("no panic");
+    let mut told: Vec<_> = lines_of(&outputs, "told").collect();
+    told.sort();
+    let expected = (0..HOLDS).map(|key| vec![key, 1]);
+    assert_eq!(told, expected.collect::<Vec<_>>());
+    let tellers = outputs.iter().filter(|it| it.contains("told "));
+    assert!(tellers.count() > 1, "{outputs:?}");
 }

@@ -2,8 +2,9 @@
 //! may be switched on beside it.
 
 use axum::routing::{get as on_get, post as on_post};
-use tidegate::layer::SubjectKeys;
+use tidegate::layer::{LockedOut, SubjectKeys};
 use tidegate::rule::{Lockout, Subject};
+use tidegate::store::Attempts;
 
 use crate::*;
 
@@ -601,6 +602,206 @@ async fn a_line_in_the_log() {
         assert!(line.contains(part), "{line}");
     }
     assert!(!line.contains("alice"), "{line}");
+}
+
+type Told = Arc<Mutex<Vec<LockedOut>>>;
+
+/// Limits that note who is locked out.
+fn telling(rule: Rule, store: impl Store, told: &Told) -> Limits {
+    let told = Arc::clone(told);
+    Limits::new([rule]).store(store).on_lockout(move |it| {
+        let told = Arc::clone(&told);
+        async move { told.lock().expect("no panic").push(it) }
+    })
+}
+
+/// What was told by now, which is so much.
+async fn told_in_all(told: &Told, number: usize) -> Vec<LockedOut> {
+    let number_told = || told.lock().expect("no panic").len();
+    eventually("a call", async || number_told() >= number).await;
+    // Nothing more comes.
+    sleep(kit::millis(20)).await;
+    let told = told.lock().expect("no panic").clone();
+    assert_eq!(told.len(), number, "{told:?}");
+    told
+}
+
+/// However many fail side by side, and are dropped, code is told of the hold once, with the key.
+#[tokio::test]
+async fn each_hold_is_told_once() {
+    for store in &Stores::start().await.all {
+        let told = Told::default();
+        let limits = telling(locked(lockout()), Arc::clone(store), &told);
+        let world = World::with_layers(limits, &["login"], |layer| layer);
+        for holds in 1..=2 {
+            let guess = || world.ask("login", "x-user: alice, x-hold: 20, x-status: 401");
+            join_all((0..20).map(|_| guess())).await;
+            assert_eq!(sent(&world, "bob", &[401; 2]).await, [401; 2]);
+            let last = told_in_all(&told, holds).await.pop().expect("one");
+            assert_eq!((&*last.path, last.key.as_str()), ("login", "alice"));
+            assert_eq!((last.step, last.is_shadow), (1, false));
+            let left = last.until.duration_since(std::time::SystemTime::now());
+            let left = left.expect("it is to come");
+            assert!(left > QUARTER - MINUTE && left <= QUARTER, "{left:?}");
+            for user in ["alice", "bob"] {
+                world.limits.reset("login", user).await.expect("an answer");
+            }
+        }
+    }
+}
+
+/// The key is that of the subject, without its name; of a rule in shadow code is told so.
+#[tokio::test(start_paused = true)]
+async fn a_subject_in_shadow_is_told() {
+    let told = Told::default();
+    let subject = |name| Subject::new(name, Header::new("x-user")).limit(Quota::per_hour(9));
+    let joint = Rule::joint("login", [subject("net"), subject("user")]).expect("valid");
+    let joint = joint.with_lockout(lockout().subject("user"));
+    let joint = joint.expect("it makes sense").into_shadow();
+    let world = World::with_layers(telling(joint, paused(), &told), &["login"], |layer| layer);
+    answers(&world, "alice", &[401; 6]).await;
+    let told = told_in_all(&told, 1).await;
+    let told = told
+        .iter()
+        .map(|it| (it.key.as_str(), it.step, it.is_shadow));
+    assert!(told.eq([("alice", 1, true)]));
+}
+
+/// Code that panics is told of the next hold, and one that hangs keeps nobody waiting.
+#[tokio::test(start_paused = true)]
+async fn code_that_panics_or_hangs() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let called = Arc::clone(&calls);
+    let log = kit::log::Log::start();
+    let limits = limits([locked(lockout())], paused()).on_lockout(move |_| {
+        let number = called.fetch_add(1, Ordering::Relaxed);
+        assert!(number > 0, "of a user");
+        std::future::pending()
+    });
+    let world = World::with_layers(limits, &["login"], |layer| layer);
+    for user in 0..1_030 {
+        answers(&world, &user.to_string(), &[401; 3]).await;
+    }
+    eventually("calls", async || calls.load(Ordering::Relaxed) >= 1_025).await;
+    assert_eq!(calls.load(Ordering::Relaxed), 1_025, "and others are lost");
+    let lines = log.lines();
+    let number = |part: &str| lines.iter().filter(|it| it.contains(part)).count();
+    assert_eq!(number("a panic was caught"), 1, "{lines:?}");
+    // Of the first, the second and the fourth.
+    assert_eq!(number("could not be told"), 3, "{lines:?}");
+}
+
+/// A failure that is said in each way counts once, and code hears what is left, also behind the
+/// hold.
+#[tokio::test]
+async fn what_is_left_behind_a_failure() {
+    for store in &Stores::start().await.all {
+        let limits = limits_of(&locked(lockout()), store);
+        let fails = async |charges: Charges| {
+            let login = charges.of("login");
+            let first = login.first().expect("it was charged").tell_failure().await;
+            login.failed();
+            let again = login[0].clone().tell_failure().await.expect("an answer");
+            assert_eq!(first.as_ref().ok(), Some(&again));
+            (StatusCode::UNAUTHORIZED, format!("{again:?}"))
+        };
+        let app = Router::new().route("/", on_get(fails).layer(limits.layer("login")));
+        let charge = async |user: &str| {
+            let admitted = limits.check("login", user).await.expect("there is room");
+            admitted.charge.expect("it was charged")
+        };
+        let late = charge("alice").await;
+        for left in [2, 1] {
+            let answer = ask(&app, "/", "x-user: alice").await;
+            assert_eq!(answer.body, format!("Some(Left({left}))"));
+        }
+        let last = charge("alice").await;
+        for charge in [last, late] {
+            let attempts = charge.tell_failure().await.expect("an answer");
+            let Some(Attempts::LockedOut { until }) = attempts else {
+                panic!("{attempts:?}");
+            };
+            let left = until.duration_since(std::time::SystemTime::now());
+            assert!(left.is_ok_and(|it| it > QUARTER - MINUTE && it <= QUARTER));
+        }
+        // It is said when it is polled first, and a success ends it.
+        let left = async |charge: &tidegate::store::Charge| {
+            let attempts = charge.tell_failure().await.expect("an answer");
+            attempts.expect("it is counted")
+        };
+        drop(charge("bob").await.tell_failure());
+        assert_eq!(left(&charge("bob").await).await, Attempts::Left(2));
+        drop(poll_immediate(charge("bob").await.tell_failure()).await);
+        assert!(limits.flush(PATIENT).await);
+        let (right, wrong) = (charge("bob").await, charge("bob").await);
+        right.succeeded();
+        assert_eq!(left(&right).await, Attempts::Left(3));
+        assert_eq!(left(&wrong).await, Attempts::Left(2));
+    }
+}
+
+/// Without a lock-out or a key there is nothing to count; a fallback counts for itself, and a store
+/// that counts no failures says so.
+#[tokio::test(start_paused = true)]
+async fn what_is_left_elsewhere() {
+    let left = async |limits: Limits, key: &'static [&str]| {
+        let key = key.iter().fold(Key::default(), |key, part| key.with(*part));
+        let admitted = limits.check("login", key).await;
+        let charge = admitted.expect("there is room").charge;
+        let told = charge.expect("it was charged").tell_failure().await;
+        told.map_err(|it| it.kind())
+    };
+    let of = |rule: Rule| limits([rule], paused());
+    assert_eq!(left(of(login()), &["alice"]).await, Ok(None));
+    let no_key = per_minute("login", 9).with_lockout(lockout());
+    assert_eq!(left(of(no_key.expect("valid")), &[]).await, Ok(None));
+    let stub = kit::stub::Stub::that_cannot_owe();
+    let error = left(limits([locked(lockout())], stub), &["alice"]).await;
+    assert_eq!(error, Err(StoreErrorKind::Configuration));
+    let away = kit::stub::Stub::answering(paused(), |_| {
+        let error = StoreError::new(StoreErrorKind::Unavailable, "away");
+        Some(StoreFuture::ready(Err(error)))
+    });
+    let shared = Share::of_processes(2);
+    let limits = limits([locked(lockout())], Resilient::bare(away).fallback(shared));
+    for expected in [2, 1] {
+        assert_eq!(
+            left(limits.clone(), &["alice"]).await,
+            Ok(Some(Attempts::Left(expected)))
+        );
+    }
+    let held = left(limits, &["alice"]).await;
+    assert!(
+        matches!(held, Ok(Some(Attempts::LockedOut { .. }))),
+        "{held:?}"
+    );
+}
+
+/// Where a hold is forgotten at its end, each one is a first one; else as long as the file says.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_forgotten_after() {
+    for (forget_after, between, second) in [
+        ("0s", 0, 900),
+        ("1h", 3_500, 3_600),
+        ("1h", 3_700, 900),
+        ("30d", 29 * 86_400, 3_600),
+    ] {
+        let lockout = "hold = [\"15m\", \"1h\", \"1d\"]";
+        let text = FILE.replace(
+            lockout,
+            &format!("{lockout}, forget-after = \"{forget_after}\""),
+        );
+        let world = World::with_layers(of_toml(&text).store(paused()), &["login"], |layer| layer);
+        answers(&world, "alice", &[401; 5]).await;
+        advance(Duration::from_secs(900 + between)).await;
+        assert_eq!(answers(&world, "alice", &[401; 5]).await, [401; 5]);
+        let denied = world.ask("login", "x-user: alice").await;
+        assert_eq!(
+            denied.field("retry-after"),
+            Some(&*second.to_string()),
+            "{text}"
+        );
+    }
 }
 
 /// The user is held, and neither everyone nor the address.

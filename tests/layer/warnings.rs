@@ -438,6 +438,21 @@ async fn crossings_of_no_period() {
     assert_eq!(kinds(&limits), [], "the rule has a period now");
 }
 
+/// Code is told of lock-outs where a rule has one.
+#[test]
+fn lockouts_of_no_rule() {
+    use tidegate::rule::Lockout;
+
+    let api = per_minute("api", 9).with_key(PeerIp);
+    let lockout = Lockout::after(3).hold([SECOND]).on(["401"]);
+    let locks_out = api.clone().with_lockout(lockout).expect("it makes sense");
+    assert_eq!(kinds(&limits([api.clone()])), []);
+    let told = limits([api]).on_lockout(async |_| {});
+    assert_eq!(kinds(&told), [Kind::NoLockout]);
+    told.rules().replace(Rules::from([locks_out]));
+    assert_eq!(kinds(&told), [], "the rule has one now");
+}
+
 #[test]
 fn what_fits_is_verified() {
     let switched_off = "enabled = false\nmax-count = 1\nwindow = \"1s\"";

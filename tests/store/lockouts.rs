@@ -7,6 +7,9 @@ use crate::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOLDS: [u64; 3] = [20, 60, 200];
+const DAY: u64 = 86_400_000_000;
+/// For how long behind a hold its step is remembered, in microseconds.
+const MEMORIES: [u64; 4] = [DAY, 0, 90_000_000, 30 * DAY];
 
 fn lockout() -> Lockout {
     let holds = HOLDS.map(Duration::from_secs);
@@ -17,6 +20,7 @@ fn lockout() -> Lockout {
 /// What is known of a key. Times are in microseconds, by the clock of the stores.
 #[derive(Debug, Default, Clone)]
 struct Oracle {
+    memory: u64,
     /// When each failure that counts was told, by its id. Behind a hold, the one that has begun it.
     told: BTreeMap<u64, u64>,
     /// What was admitted before it counts nothing.
@@ -29,19 +33,26 @@ struct Oracle {
 
 impl Oracle {
     const WITHIN: u64 = 60_000_000;
-    const DAY: u64 = 86_400_000_000;
+
+    /// Nothing is known.
+    fn of(memory: u64) -> Self {
+        Self {
+            memory,
+            ..Self::default()
+        }
+    }
 
     /// What of it is true now.
     fn at(&self, now: u64) -> Self {
         if now >= self.ends {
-            return Self::default();
+            return Self::of(self.memory);
         }
         let (mut known, last) = (self.clone(), now + 1);
         // Nothing is ever written with a later instant: the clock has gone back.
         if known.since > last {
             known.since = 0;
         }
-        if now > known.until + Self::DAY {
+        if now > known.until + self.memory {
             known.step = 0;
         }
         known
@@ -57,6 +68,16 @@ impl Oracle {
             self.at(now).step
         } else {
             0
+        }
+    }
+
+    /// After how many more failures it is held.
+    fn attempts(&self, now: u64) -> u64 {
+        let mut known = self.at(now);
+        known.drop_failures(now);
+        match self.is_held(now) {
+            true => 0,
+            false => 3 - known.told.len() as u64,
         }
     }
 
@@ -94,15 +115,13 @@ impl Oracle {
     }
 
     fn reset(&mut self, now: u64) {
+        *self = Self::of(self.memory);
         let since = now + 1;
-        *self = Self::default();
-        self.keep(
-            Self {
-                since,
-                ..Self::default()
-            },
-            now,
-        );
+        let known = Self {
+            since,
+            ..self.clone()
+        };
+        self.keep(known, now);
     }
 
     /// Failures that were told too long ago, or before `since`, count no more.
@@ -113,7 +132,7 @@ impl Oracle {
     }
 
     fn keep(&mut self, known: Self, now: u64) {
-        let steps_end = if known.step > 0 { Self::DAY } else { 0 };
+        let steps_end = if known.step > 0 { self.memory } else { 0 };
         let ends = (now + Self::WITHIN).max(known.until + steps_end);
         *self = Self { ends, ..known };
     }
@@ -121,7 +140,8 @@ impl Oracle {
 
 /// Redis forgets counts by the real time, whatever the clock of a history shows: their windows are
 /// longer than a busy machine needs for one.
-fn rules(algorithm: Algorithm) -> [Rule; 4] {
+fn rules(algorithm: Algorithm, memory: u64) -> [Rule; 4] {
+    let lockout = || lockout().forget_after(Duration::from_micros(memory));
     let quota = Quota::new(MINUTE, 50).expect("valid");
     let single = Rule::new("single", [quota]).expect("valid");
     let quotas = [quota, Quota::new(10 * MINUTE, 300).expect("valid")];
@@ -186,11 +206,16 @@ impl Both {
     }
 }
 
-async fn play(both: &Both, rule: &Arc<Rule>, random: &mut Random) -> BTreeMap<&'static str, u32> {
+async fn play(
+    both: &Both,
+    rule: &Arc<Rule>,
+    memory: u64,
+    random: &mut Random,
+) -> BTreeMap<&'static str, u32> {
     let mut seen = BTreeMap::new();
     let mut note = |what| *seen.entry(what).or_default() += 1;
     let names = ["a", "b"];
-    let mut oracles = [Oracle::default(), Oracle::default()];
+    let mut oracles = [Oracle::of(memory), Oracle::of(memory)];
     let mut admitted: [Vec<(Receipt, u64)>; 2] = Default::default();
     let mut last_id = 0;
     let is_same = !rule.policies().iter().any(Policy::is_concurrent);
@@ -256,10 +281,15 @@ async fn play(both: &Both, rule: &Arc<Rule>, random: &mut Random) -> BTreeMap<&'
                 let other = both.redis.peek(&take).await.expect("an answer");
                 assert_eq!(look, other.with_source(Source::Local));
                 assert!(!oracle.is_held(now) || look.remaining() == 0);
+                if let Some((receipt, _)) = admitted[key].last() {
+                    let asks = Change::AskAttempts(receipt.clone());
+                    let left = both.change(&take, &asks).await;
+                    assert_eq!(left, oracle.attempts(now), "{oracle:?} at {now}");
+                }
             }
             17 if random.is(10) && oracle.step > 0 => {
                 // Steps end soon.
-                let end = oracle.until + Oracle::DAY;
+                let end = oracle.until + memory;
                 both.clock.set(now.max(end - random.below(50_000_000)));
             }
             18 if steps_back && random.is(20) => {
@@ -299,11 +329,12 @@ async fn stores_and_oracle_alike(algorithm: Algorithm) {
     };
     let (mut random, mut seen) = (Random::new(7), BTreeMap::<_, u32>::new());
     for round in 0..from_env("TIDEGATE_LOCKOUTS", 32) {
-        for (at, rule) in rules(algorithm).into_iter().enumerate() {
+        let remembers = MEMORIES[round % MEMORIES.len()];
+        for (at, rule) in rules(algorithm, remembers).into_iter().enumerate() {
             // One that knows only the keys of this history sweeps none of them.
             both.memory = memory();
             let rule = Arc::new(rule.with_prefix(format!("{round}:{at}:")));
-            for (what, times) in play(&both, &rule, &mut random).await {
+            for (what, times) in play(&both, &rule, remembers, &mut random).await {
                 *seen.entry(what).or_default() += times;
             }
         }
@@ -458,7 +489,7 @@ impl Small {
 /// is locked out as ever.
 #[tokio::test]
 async fn a_flood_of_failures_closes_no_login_and_lifts_no_lock_out() {
-    for rule in rules(Algorithm::Gcra) {
+    for rule in rules(Algorithm::Gcra, DAY) {
         let mut small = Small::of(rule, 100);
         for _ in 0..3 {
             small.fail("held").await.expect("there is room");
@@ -483,7 +514,7 @@ async fn a_flood_of_failures_closes_no_login_and_lifts_no_lock_out() {
 /// What is forgotten first: steps of holds that are over, then the failures that end soonest.
 #[tokio::test]
 async fn what_a_flood_of_failures_forgets() {
-    let mut small = Small::of(rules(Algorithm::Gcra)[0].clone(), 16);
+    let mut small = Small::of(rules(Algorithm::Gcra, DAY)[0].clone(), 16);
     for name in ["s1", "s2"] {
         for _ in 0..3 {
             small.fail(name).await.expect("there is room");
@@ -525,7 +556,7 @@ async fn what_a_flood_of_failures_forgets() {
 /// A flood makes room ten times a second at most, and where all keys are held there is none.
 #[tokio::test]
 async fn a_flood_of_failures_looks_at_all_of_them_ten_times_a_second() {
-    let mut small = Small::of(rules(Algorithm::Gcra)[0].clone(), 80);
+    let mut small = Small::of(rules(Algorithm::Gcra, DAY)[0].clone(), 80);
     let mut refused = Vec::new();
     for name in 0..100 {
         if small.fail(&name.to_string()).await.is_err() {
@@ -539,7 +570,7 @@ async fn a_flood_of_failures_looks_at_all_of_them_ten_times_a_second() {
     small.pass(Duration::from_millis(100));
     small.fail("further").await.expect("there is room again");
 
-    let mut small = Small::of(rules(Algorithm::Gcra)[0].clone(), 8);
+    let mut small = Small::of(rules(Algorithm::Gcra, DAY)[0].clone(), 8);
     for name in 0..8 {
         for _ in 0..3 {
             small.fail(&name.to_string()).await.expect("there is room");

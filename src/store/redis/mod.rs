@@ -39,7 +39,7 @@ use self::scripts::{HOLD, LOCKOUT, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
 use super::{Ask, Change, CountAsk, Store, StoreFuture};
-use crate::algorithm::lockout::{DAY, Reported};
+use crate::algorithm::lockout::Reported;
 use crate::connection::{
     CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber,
 };
@@ -400,6 +400,7 @@ impl RedisStore {
             Reported::Failed(id) => id.to_string(),
             Reported::Succeeded => "0".to_owned(),
             Reported::Nothing => "?".to_owned(),
+            Reported::AskAttempts => "left".to_owned(),
         };
         let call = CallQuestion::new(&LOCKOUT, &[&of_hold(&self.text_of(count))], |command| {
             let holds: Vec<_> = spec.holds.iter().map(u64::to_string).collect();
@@ -408,7 +409,8 @@ impl RedisStore {
                 .arg(id)
                 .arg(spec.after)
                 .arg(spec.within);
-            command.arg(holds.join(" ")).arg(DAY).arg(self.now());
+            let command = command.arg(holds.join(" ")).arg(spec.forget_after);
+            command.arg(self.now());
         });
         self.own_call(ask, call)
     }
