@@ -10,8 +10,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::limits::Limits;
-use super::outgoing_body::OutgoingBody;
+use super::body::OutgoingBody;
 use super::partner::wanted_pause;
 use crate::callback::BoxFuture;
 use crate::callback::grpc::GRPC_STATUS;
@@ -19,6 +18,7 @@ use crate::charge::spawn;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::layer::{Admitted, CallError, Refused};
+use crate::limits::Limits;
 use crate::log_on_change::LogOnChange;
 #[cfg(doc)]
 use crate::rule::Rule;

@@ -1,0 +1,9 @@
+//! Calls of this service to a partner: they wait for their turns, and obey what the partner answers.
+
+mod body;
+#[allow(clippy::module_inception)]
+mod outgoing;
+mod partner;
+
+pub use body::OutgoingBody;
+pub use outgoing::{Outgoing, OutgoingService, Turn};
