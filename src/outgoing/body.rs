@@ -5,12 +5,11 @@ use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::outgoing::Outgoing;
-use crate::key::Key;
+use super::turn::Turn;
 
 pin_project! {
     /// The body of a partner's answer, as an [`OutgoingService`](super::OutgoingService) returns it:
-    /// if a gRPC status is in its trailers, they hold the key as the head of an answer does.
+    /// if a gRPC status is in its trailers, they are heard as the head of an answer is.
     ///
     /// ```
     /// use axum::body::Body;
@@ -27,8 +26,8 @@ pin_project! {
     pub struct OutgoingBody<B> {
         #[pin]
         pub(super) body: B,
-        // Who hears the trailers, and for which key.
-        pub(super) listener: Option<(Outgoing, Key)>,
+        // The turn of a gRPC call whose status comes in the trailers.
+        pub(super) turn: Option<Turn>,
     }
 }
 
@@ -51,9 +50,9 @@ impl<B: Body> Body for OutgoingBody<B> {
         let frame = ready!(this.body.poll_frame(cx));
         if let Some(Ok(frame)) = &frame
             && let Some(trailers) = frame.trailers_ref()
-            && let Some((outgoing, key)) = this.listener.take()
+            && let Some(turn) = this.turn.take()
         {
-            outgoing.hear(key, StatusCode::OK, trailers);
+            turn.heard(StatusCode::OK, trailers);
         }
         Poll::Ready(frame)
     }

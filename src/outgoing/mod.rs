@@ -4,6 +4,10 @@ mod body;
 #[allow(clippy::module_inception)]
 mod outgoing;
 mod partner;
+mod service;
+mod turn;
 
 pub use body::OutgoingBody;
-pub use outgoing::{Outgoing, OutgoingService, Turn};
+pub use outgoing::Outgoing;
+pub use service::OutgoingService;
+pub use turn::Turn;
