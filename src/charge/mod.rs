@@ -9,6 +9,7 @@ mod meter;
 mod permit;
 mod refund_queue;
 mod report;
+mod watched_body;
 
 pub(crate) use answers::{Answers, Denial, LayerResponse};
 pub use charge::{Charge, Settled};
@@ -18,3 +19,5 @@ pub use meter::{Meter, SettledBody};
 pub(crate) use permit::LatePermit;
 pub use permit::Permit;
 pub(crate) use refund_queue::{Effect, LateCharge, RefundQueue, spawn};
+pub(crate) use watched_body::FrameWatcher;
+pub use watched_body::WatchedBody;

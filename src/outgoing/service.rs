@@ -5,8 +5,8 @@ use http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::body::OutgoingBody;
 use super::outgoing::Outgoing;
+use super::turn::OutgoingBody;
 use crate::callback::grpc::GRPC_STATUS;
 use crate::callback::{BoxFuture, is_grpc};
 use crate::layer::CallError;
@@ -100,7 +100,7 @@ where
                 turn.heard(head.status, &head.headers);
                 None
             };
-            Ok(Response::from_parts(head, OutgoingBody { body, turn }))
+            Ok(Response::from_parts(head, OutgoingBody::new(body, turn)))
         })
     }
 }

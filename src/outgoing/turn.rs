@@ -1,13 +1,15 @@
 use http::{HeaderMap, StatusCode};
+use http_body::Frame;
 
 use super::outgoing::Outgoing;
 use crate::callback::grpc::GRPC_STATUS;
-use crate::charge::Effect;
+use crate::charge::{Effect, FrameWatcher};
 use crate::key::Key;
 use crate::layer::Admitted;
 #[cfg(doc)]
 use crate::limits::Limits;
 use crate::rule::Outcomes;
+use crate::store::WatchedBody;
 
 /// The turn of one call to a partner.
 ///
@@ -58,6 +60,10 @@ impl Turn {
     /// was charged is given back, whatever it has used. A turn that is dropped in place of that
     /// holds nothing. Of a gRPC answer whose status is in the trailers, these are the `headers`.
     pub fn heard(self, status: StatusCode, headers: &HeaderMap) {
+        self.observe(status, headers);
+    }
+
+    fn observe(&self, status: StatusCode, headers: &HeaderMap) {
         self.obey(status, headers);
         let grpc = headers.get(GRPC_STATUS).map(|status| status.as_bytes());
         self.refund_if(|outcomes| outcomes.contain_answer(status, grpc));
@@ -81,6 +87,30 @@ impl Turn {
         let rule = self.outgoing.rule();
         if rule.is_some_and(|rule| rule.outcomes().is_some_and(is_free)) {
             self.admitted.apply(Effect::Refund);
+        }
+    }
+}
+
+/// The body of a partner's answer, as an [`OutgoingService`](super::OutgoingService) returns it: if a
+/// gRPC status is in its trailers, they are heard as the head of an answer is.
+///
+/// ```
+/// use axum::body::Body;
+/// use http::Response;
+/// use tidegate::limits::OutgoingBody;
+///
+/// // For code that names the client's own body.
+/// fn plain(answer: Response<OutgoingBody<Body>>) -> Response<Body> {
+///     answer.map(OutgoingBody::into_inner)
+/// }
+/// # let _ = plain;
+/// ```
+pub type OutgoingBody<B> = WatchedBody<B, Turn>;
+
+impl<D> FrameWatcher<D> for Turn {
+    fn watch(&mut self, frame: &Frame<D>) {
+        if let Some(trailers) = frame.trailers_ref() {
+            self.observe(StatusCode::OK, trailers);
         }
     }
 }
