@@ -166,11 +166,13 @@ pub struct Outgoing {
     pub(super) key: Arc<dyn Fn(&Parts) -> Key + Send + Sync>,
     /// That of the next turn; `None`: that of the rule.
     pub(super) cost: Option<u64>,
-    pub(super) cost_by: Option<Arc<dyn Fn(&Parts) -> u64 + Send + Sync>>,
+    pub(super) cost_by: Option<Arc<CostBy>>,
     pub(super) used_by: Option<Arc<UsedBy>>,
     wait: Duration,
 }
 
+/// What a call costs, by the head of its request.
+type CostBy = dyn Fn(&Parts) -> u64 + Send + Sync;
 /// What a call has used, by the head of its answer.
 type UsedBy = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
