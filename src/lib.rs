@@ -131,6 +131,7 @@ pub mod limits;
 pub mod live;
 pub mod metrics;
 mod name;
+mod outgoing;
 #[cfg(feature = "page")]
 pub mod page;
 mod quota;

@@ -270,11 +270,6 @@ impl Charge {
         Meter::new(Charges::of_one(self.clone()))
     }
 
-    /// Gives all back in the background.
-    pub(crate) fn refund_later(&self) {
-        self.give_back_later(GiveBack::Everything);
-    }
-
     /// Gives this back in the background.
     pub(super) fn give_back_later(&self, what: GiveBack) {
         self.inner.refunds.give_back(self, what);

@@ -1,12 +1,10 @@
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
 
-use http_body::{Body, Frame, SizeHint};
-use pin_project_lite::pin_project;
+use http_body::{Body, Frame};
 
 use super::charge::Charge;
 use super::charges::Charges;
+use super::watched_body::{FrameWatcher, WatchedBody};
 
 /// Counts what a request uses, and settles its charge with that when it is dropped.
 ///
@@ -88,7 +86,7 @@ impl Charge {
     where
         F: FnMut(&Frame<B::Data>) -> u64,
     {
-        SettledBody::new(body, units, self.meter())
+        self.meter().of(body, units)
     }
 }
 
@@ -99,68 +97,46 @@ impl Charges {
     where
         F: FnMut(&Frame<B::Data>) -> u64,
     {
-        SettledBody::new(body, units, self.meter())
+        self.meter().of(body, units)
     }
 }
 
-pin_project! {
-    /// A body that settles a charge when it ends: see [`Charge::settle_on_end`].
-    ///
-    /// ```
-    /// use axum::body::Body;
-    /// use axum::response::Response;
-    /// use tidegate::store::Charges;
-    ///
-    /// async fn download(charges: Charges) -> Response {
-    ///     let body = Body::from("1,2,3");
-    ///     // Bytes are what is charged.
-    ///     let bytes = |frame: &http_body::Frame<axum::body::Bytes>| {
-    ///         frame.data_ref().map_or(0, |data| data.len() as u64)
-    ///     };
-    ///     Response::new(Body::new(charges.of("bytes").settle_on_end(body, bytes)))
-    /// }
-    /// # let _ = download;
-    /// ```
-    pub struct SettledBody<B, F> {
-        #[pin]
-        body: B,
-        units: F,
-        // `None` once it has ended.
-        meter: Option<Meter>,
+/// A body that settles a charge when it ends: see [`Charge::settle_on_end`].
+///
+/// ```
+/// use axum::body::Body;
+/// use axum::response::Response;
+/// use tidegate::store::Charges;
+///
+/// async fn download(charges: Charges) -> Response {
+///     let body = Body::from("1,2,3");
+///     // Bytes are what is charged.
+///     let bytes = |frame: &http_body::Frame<axum::body::Bytes>| {
+///         frame.data_ref().map_or(0, |data| data.len() as u64)
+///     };
+///     Response::new(Body::new(charges.of("bytes").settle_on_end(body, bytes)))
+/// }
+/// # let _ = download;
+/// ```
+pub type SettledBody<B, F> = WatchedBody<B, FrameMeter<F>>;
+
+/// Counts what the frames of a body cost.
+pub struct FrameMeter<F> {
+    units: F,
+    meter: Meter,
+}
+
+impl<D, F: FnMut(&Frame<D>) -> u64> FrameWatcher<D> for FrameMeter<F> {
+    fn watch(&mut self, frame: &Frame<D>) {
+        self.meter.add((self.units)(frame));
     }
 }
 
-impl<B, F> SettledBody<B, F> {
-    const fn new(body: B, units: F, meter: Meter) -> Self {
-        let meter = Some(meter);
-        Self { body, units, meter }
+impl Meter {
+    const fn of<B, F>(self, body: B, units: F) -> SettledBody<B, F> {
+        let meter = self;
+        WatchedBody::new(body, Some(FrameMeter { units, meter }))
     }
 }
 
-impl<B: Body, F: FnMut(&Frame<B::Data>) -> u64> Body for SettledBody<B, F> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let this = self.project();
-        let frame = ready!(this.body.poll_frame(cx));
-        match (&frame, &*this.meter) {
-            (Some(Ok(frame)), Some(meter)) => meter.add((this.units)(frame)),
-            _ => *this.meter = None,
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-crate::named::debug_fields!(SettledBody<B, F>: meter);
+crate::named::debug_fields!(FrameMeter<F>: meter);

@@ -9,6 +9,7 @@ mod meter;
 mod permit;
 mod refund_queue;
 mod report;
+mod watched_body;
 
 pub(crate) use answers::{Answers, Denial, LayerResponse};
 pub use charge::{Charge, Settled};
@@ -20,3 +21,5 @@ pub use permit::Permit;
 pub(crate) use refund_queue::{Effect, LateCharge, RefundQueue, spawn};
 pub use report::Attempts;
 pub(crate) use report::OnLockout;
+pub(crate) use watched_body::FrameWatcher;
+pub use watched_body::WatchedBody;

@@ -167,8 +167,29 @@ enum LateState {
     Answered(Option<Charge>),
 }
 
-/// What is done with a charge when it is known.
-pub(crate) type Effect = fn(&Charge);
+/// What is done with a charge when it is known, in the background.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Effect {
+    Refund,
+    /// So many units were used.
+    Settle(u64),
+    Failed,
+    Succeeded,
+}
+
+impl Effect {
+    pub(crate) fn apply(self, charge: &Charge) {
+        match self {
+            Self::Refund => charge.give_back_later(GiveBack::Everything),
+            Self::Settle(used) => {
+                let owes = true;
+                charge.give_back_later(GiveBack::Unused { used, owes });
+            }
+            Self::Failed => charge.failed(),
+            Self::Succeeded => charge.succeeded(),
+        }
+    }
+}
 
 impl LateCharge {
     /// The charge of a take about which the store is asked now, which these refunds give back.
@@ -184,7 +205,7 @@ impl LateCharge {
         let answered = LateState::Answered(charge.clone());
         let before = std::mem::replace(&mut *lock(&self.state), answered);
         if let (LateState::Asked(effects), Some(charge)) = (before, charge) {
-            effects.iter().for_each(|(effect, _)| effect(&charge));
+            effects.iter().for_each(|(effect, _)| effect.apply(&charge));
         }
     }
 
@@ -196,7 +217,7 @@ impl LateCharge {
             LateState::Answered(Some(charge)) => {
                 let charge = charge.clone();
                 drop(state);
-                effect(&charge);
+                effect.apply(&charge);
             }
             LateState::Answered(None) => {}
         }

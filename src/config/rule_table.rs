@@ -161,15 +161,11 @@ fn second_rule(path: &str) -> String {
 }
 
 /// What calls to a partner do not have.
-const WITHOUT_OUTGOING: [(&str, &str); 5] = [
+const WITHOUT_OUTGOING: [(&str, &str); 4] = [
     (
         "key",
         "no key beside outgoing, all callers would count together: expected key_by(..) of \
          limits.outgoing, or a key in each call",
-    ),
-    (
-        "refund-on",
-        "nothing is given back beside outgoing, a call ends before its answer is known",
     ),
     (
         "hidden",

@@ -13,9 +13,8 @@ use tokio::time::Instant;
 use super::decide::{AskedTake, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
-use super::response_future::PermitBody;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
-use crate::charge::{Answers, Charge, LateCharge, LayerResponse};
+use crate::charge::{Answers, Charge, FrameWatcher, LateCharge, LayerResponse, WatchedBody};
 use crate::decision::Decision;
 use crate::rule::Rule;
 use crate::take::Take;
@@ -133,7 +132,11 @@ impl Admission {
     {
         let mut response = match self.permits {
             None => response.map(Body::new),
-            Some(permits) => response.map(|body| Body::new(PermitBody::new(body, permits))),
+            Some(permits) => response.map(|body| {
+                // A server may never poll an empty body.
+                let permits = (!body.is_end_stream()).then_some(permits);
+                Body::new(WatchedBody::new(body, permits))
+            }),
         };
         if let Some(mut answer) = self.answer {
             answer.stop_keeping_open();
@@ -148,6 +151,9 @@ impl Admission {
         response
     }
 }
+
+/// A response's body keeps them until it has ended.
+impl<D> FrameWatcher<D> for Box<RequestPermits> {}
 
 /// A response that a layer made in place of the inner service, as outer layers know it.
 pub(super) fn marked(mut response: Response) -> Response {

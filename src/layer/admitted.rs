@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use super::action::Admission;
-use crate::charge::{Charge, LatePermit, Permit};
+use crate::charge::{Charge, Effect, LateCharge, LatePermit, Permit};
 use crate::decision::Decision;
 
 /// The answer to a [check](crate::Limits::check) that may go on.
@@ -57,6 +59,8 @@ pub struct Admitted {
     /// That of a shadow rule.
     #[allow(dead_code, reason = "it goes back with the answer")]
     in_shadow: Option<LatePermit>,
+    /// What a shadow rule was charged.
+    charge_in_shadow: Option<Arc<LateCharge>>,
 }
 
 impl Admitted {
@@ -70,6 +74,14 @@ impl Admitted {
             charge: charge.and_then(|charge| charge.for_settling()),
             permit: permits.own.map(|permit| gate.watch_permit(permit, &rule)),
             in_shadow: permits.in_shadow,
+            charge_in_shadow: admission.shadow,
         }
+    }
+
+    /// Does this with what was charged.
+    pub(crate) fn apply(&self, effect: Effect) {
+        self.charge.iter().for_each(|it| effect.apply(it));
+        let shadow = self.charge_in_shadow.iter();
+        shadow.for_each(|it| it.apply(effect));
     }
 }

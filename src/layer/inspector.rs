@@ -52,7 +52,7 @@ impl Warnings {
     pub(crate) fn of_rule(rule: &Rule) -> impl Iterator<Item = Warning> + use<> {
         let of_log = rule.has_large_log();
         let of_log = of_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
-        let is_lost = rule.is_shadow() && rule.settles();
+        let is_lost = rule.is_shadow() && rule.settles() && !rule.is_outgoing();
         let of_dry_run = is_lost.then(|| Warning::named(WarningKind::SettlesInShadow, "settles"));
         of_log.into_iter().chain(of_dry_run)
     }

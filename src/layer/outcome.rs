@@ -4,7 +4,7 @@ use http::{StatusCode, response};
 use super::action::Admission;
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{Charge, Effect, LayerResponse};
+use crate::charge::{Effect, LayerResponse};
 use crate::rule::{Outcomes, Rule};
 use crate::warning::{Warning, WarningKind};
 
@@ -12,9 +12,9 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 // What a layer gives back by the responses to its requests.
 impl Gate {
-    /// Whether the response to a request under this rule matters.
+    /// Whether the response to a request under this rule, or the answer to a call, matters.
     pub(super) fn reads_response(&self, rule: &Rule) -> bool {
-        self.refunds_by_response(rule) || rule.counts_failures()
+        self.refunds_by_response(rule) || rule.counts_failures() || rule.is_outgoing()
     }
 
     /// Whether it may give back what the request was charged.
@@ -33,9 +33,8 @@ impl Gate {
         let is_handlers = response.extensions.get::<LayerResponse>().is_none();
         let is_among =
             |it: &Outcomes| is_handlers && self.is_status_among(admitted, response, it, "lockout");
-        let give_back: Effect = Charge::refund_later;
         [
-            gives_back.then_some(give_back),
+            gives_back.then_some(Effect::Refund),
             ended(&admitted.rule, is_among),
         ]
     }
@@ -92,8 +91,8 @@ impl Gate {
 /// Whether the rule says by this outcome that a request has failed, or succeeded.
 fn ended(rule: &Rule, is_among: impl Fn(&Outcomes) -> bool) -> Option<Effect> {
     match rule.lockout_outcomes().map(|it| it.is_some_and(&is_among)) {
-        [true, _] => Some(Charge::failed),
-        [_, true] => Some(Charge::succeeded),
+        [true, _] => Some(Effect::Failed),
+        [_, true] => Some(Effect::Succeeded),
         _ => None,
     }
 }
@@ -103,7 +102,7 @@ impl Admission {
     /// has failed.
     pub(super) fn service_failed(&self) {
         if self.rule.outcomes().is_some_and(Outcomes::contain_error) {
-            self.apply(Charge::refund_later);
+            self.apply(Effect::Refund);
         }
         if let Some(effect) = ended(&self.rule, Outcomes::contain_error) {
             self.apply(effect);
@@ -113,7 +112,7 @@ impl Admission {
     /// Does this with what the request was charged.
     pub(super) fn apply(&self, effect: Effect) {
         if let Some(charge) = &self.answer {
-            effect(charge);
+            effect.apply(charge);
         }
         if let Some(charge) = &self.shadow {
             charge.apply(effect);

@@ -10,13 +10,13 @@ use axum_core::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as HttpBody;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower_service::Service;
 
 use super::action::{Action, Admission, LayerAnswer};
-use super::decide::{AskedTake, RequestPermits};
+use super::decide::AskedTake;
 use super::gate::Gate;
 use super::upload::Upload;
 use crate::callback::{BoxFuture, grpc};
@@ -336,48 +336,5 @@ where
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
-}
-
-pin_project! {
-    /// A response's body, which keeps permits until it has ended.
-    pub(super) struct PermitBody<B> {
-        #[pin]
-        body: B,
-        permits: Option<Box<RequestPermits>>,
-    }
-}
-
-impl<B: HttpBody> PermitBody<B> {
-    pub(super) fn new(body: B, permits: Box<RequestPermits>) -> Self {
-        // A server may never poll an empty body.
-        let permits = (!body.is_end_stream()).then_some(permits);
-        Self { body, permits }
-    }
-}
-
-impl<B: HttpBody> HttpBody for PermitBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let mut this = self.project();
-        let frame = ready!(this.body.as_mut().poll_frame(cx));
-        // A server need not poll again after the last frame.
-        if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
-            drop(this.permits.take());
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

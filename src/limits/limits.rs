@@ -63,11 +63,11 @@ use crate::warning::{Warning, WarningKind};
 #[derive(Debug, Clone)]
 #[must_use = "limits do nothing until they make a layer or are asked"]
 pub struct Limits {
-    pub(super) rules: SharedRules,
+    pub(crate) rules: SharedRules,
     /// Filled when the first layer is made: a memory store takes time to start its clock.
     pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
     /// What the layers of that store give back.
-    pub(super) refunds: RefundQueue,
+    pub(crate) refunds: RefundQueue,
     pub(crate) paths: Arc<Paths>,
     /// What the layers made from now on begin with.
     pub(crate) defaults: Options,
@@ -79,7 +79,7 @@ pub struct Limits {
     pub(super) checks: Arc<RwLock<HashMap<Box<str>, Arc<Gate>>>>,
     #[cfg(feature = "metrics")]
     pub(super) publisher: Arc<crate::metrics::Publisher>,
-    pub(super) warnings: Arc<Warnings>,
+    pub(crate) warnings: Arc<Warnings>,
     near_limit: NearLimit,
     #[cfg(feature = "config")]
     pub(super) reloads: Arc<Reloads>,

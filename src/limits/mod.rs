@@ -22,9 +22,6 @@ mod installed;
 #[allow(clippy::module_inception)]
 mod limits;
 pub(crate) mod operators;
-mod outgoing;
-mod outgoing_body;
-mod partner;
 mod paths;
 #[cfg(feature = "metrics")]
 mod publish;
@@ -36,7 +33,7 @@ mod usage;
 
 pub use limits::Limits;
 pub use operators::{Operation, OperatorError};
-pub use outgoing::{Outgoing, OutgoingService, Turn};
-pub use outgoing_body::OutgoingBody;
 pub(crate) use questions::counts_of_plans;
 pub use usage::{Usage, UsageReader};
+
+pub use crate::outgoing::{Outgoing, OutgoingBody, OutgoingService, Turn};

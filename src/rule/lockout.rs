@@ -208,7 +208,7 @@ impl RuleSettings {
             Some(lockout) if self.holds_count(lockout, subject, cost) => {
                 Holding::Failures(lockout.spec.clone().into())
             }
-            _ if self.hold_at_most.is_some() => Holding::Partner,
+            _ if self.hold_at_most.is_some() && cost.is_none() => Holding::Partner,
             _ => Holding::Nothing,
         }
     }

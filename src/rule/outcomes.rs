@@ -169,6 +169,11 @@ impl Outcomes {
         grpc.any(|text| text.as_bytes() == status)
     }
 
+    /// Whether an answer is among them: its `grpc-status`, or where it has none, its status.
+    pub(crate) fn contain_answer(&self, status: StatusCode, grpc: Option<&[u8]>) -> bool {
+        grpc.map_or_else(|| self.contain_http(status), |it| self.contain_grpc(it))
+    }
+
     /// Whether an error is among them, in place of a response.
     pub(crate) fn contain_error(&self) -> bool {
         self.0.iter().any(|text| **text == *Self::ERROR)

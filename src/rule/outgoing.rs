@@ -2,8 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::outcomes::Outcomes;
+use super::policy::Policy;
 use super::rule::Rule;
 use super::rule_error::RuleError;
+use super::settings::RuleSettings;
 use crate::quota::Quota;
 
 impl Rule {
@@ -15,24 +17,32 @@ impl Rule {
     /// [`Limits::outgoing`](crate::Limits::outgoing).
     ///
     /// The store looks whether the key is held in the call that decides a take, so other rules pay
-    /// nothing for it. Such a rule has one subject, and no
-    /// [requests at a time](Self::with_max_concurrent).
+    /// nothing for it. Such a rule has one subject, whose quotas may have [costs of their
+    /// own](super::Policy::with_cost), and no [requests at a time](Self::with_max_concurrent).
     ///
     /// ```
+    /// use tidegate::rule::Policy;
     /// use tidegate::{Quota, Rule};
     ///
     /// let rule = Rule::new("github", [Quota::per_minute(80)])?.with_outgoing()?;
     /// assert!(rule.is_outgoing());
+    ///
+    /// // 50 requests, and 40,000 of what a call costs: tokens.
+    /// let requests = Policy::from(Quota::per_minute(50)).with_cost(1);
+    /// let tokens = Policy::from(Quota::per_minute(40_000));
+    /// let model = Rule::with_policies("model", [requests, tokens])?.with_outgoing()?;
+    /// # let _ = model;
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the rule has several subjects, permits, or calendar quotas.
+    /// [`RuleError`] if the rule has several subjects, requests at a time, calendar quotas, or a
+    /// lock-out, or if it or a plan of it has no quota that counts the cost of a call.
     pub fn with_outgoing(self) -> Result<Self, RuleError> {
         let at_most = Self::DEFAULT_HOLD_AT_MOST;
         self.with(|it| it.hold_at_most = Some(at_most))
-            .checked_outgoing()
+            .with_plans(std::iter::empty::<(&str, _)>())
     }
 
     /// How long a partner's answer holds a key of an [outgoing](Self::with_outgoing) rule at most:
@@ -101,16 +111,26 @@ impl Rule {
 
     /// An outgoing rule with what it cannot have is an error.
     pub(super) fn checked_outgoing(self) -> Result<Self, RuleError> {
+        self.settings.check_outgoing(&self.settings.policies)?;
+        Ok(self)
+    }
+}
+
+impl RuleSettings {
+    /// Whether calls to a partner can be under these policies, of the rule or of a plan.
+    pub(super) fn check_outgoing(&self, policies: &[Policy]) -> Result<(), RuleError> {
+        let any = |is_it: fn(&Policy) -> bool| policies.iter().any(is_it);
         match () {
-            () if !self.is_outgoing() => Ok(self),
-            () if !self.subjects().is_empty() || self.has_permits() => {
-                Err(RuleError::OutgoingSubjects)
-            }
-            () if self.has_calendar() => Err(RuleError::OutgoingCalendar),
-            () if self.settings.lockout.is_some() => Err(RuleError::Lockout(
+            () if self.hold_at_most.is_none() => Ok(()),
+            () if self.subjects.len() > 1 => Err(RuleError::OutgoingSubjects),
+            () if any(Policy::is_concurrent) => Err(RuleError::OutgoingConcurrent),
+            () if any(|it| it.period().is_some()) => Err(RuleError::OutgoingCalendar),
+            () if self.lockout.is_some() => Err(RuleError::Lockout(
                 "a partner's answers hold the keys of outgoing calls, expected no lock-out",
             )),
-            () => Ok(self),
+            // A hold stands on the count of these, whatever plan a call has.
+            () if !any(|it| it.cost().is_none()) => Err(RuleError::OutgoingCost),
+            () => Ok(()),
         }
     }
 }

@@ -290,12 +290,6 @@ impl Rule {
     }
 
     fn of_value(&self, quotas: &Quotas) -> Result<Arc<Self>, RuleError> {
-        if self.is_outgoing() && quotas.given().iter().any(Policy::is_concurrent) {
-            return Err(RuleError::OutgoingSubjects);
-        }
-        if self.is_outgoing() && quotas.given().iter().any(|it| it.period().is_some()) {
-            return Err(RuleError::OutgoingCalendar);
-        }
         let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
         self.settings.policies_of(quotas, no_certain_subject)?;
         Ok(self.choosing(Chosen::Value(quotas.clone())))
@@ -334,6 +328,7 @@ impl RuleSettings {
         let policies = self.merged(plan);
         check_policies(&policies)?;
         self.check_lockout(&policies)?;
+        self.check_outgoing(&policies)?;
         match self.has_certain_subject(&policies) {
             true => Ok(policies),
             false => Err(no_certain_subject()),

@@ -190,7 +190,8 @@ impl RuleSettings {
         }
     }
 
-    /// Those in windows stand first, and those of permits behind all others.
+    /// Those in windows stand first, and those of permits behind all others. Of outgoing calls the
+    /// one that counts their cost is first: it may be held.
     fn ids_of_counts<'a>(&self, policies: impl IntoIterator<Item = &'a Policy>) -> Vec<CountId> {
         let mut counts = Vec::new();
         for policy in policies {
@@ -199,7 +200,9 @@ impl RuleSettings {
                 counts.push(id);
             }
         }
-        counts.sort_by_key(|id| (id.is_permits, id.period.is_some()));
+        let is_outgoing = self.hold_at_most.is_some();
+        let is_behind = |id: &CountId| is_outgoing && id.cost.is_some();
+        counts.sort_by_key(|id| (id.is_permits, id.period.is_some(), is_behind(id)));
         counts
     }
 

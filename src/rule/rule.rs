@@ -49,7 +49,7 @@ impl Rule {
 
     /// A rule with names for the quotas, which clients see in the `RateLimit` fields. Without
     /// names the only quota is named like the path, and of several quotas each like the path and
-    /// its window, as in `login-1d`.
+    /// its window, as in `login-1d`. One may have a [cost of its own](Policy::with_cost).
     ///
     /// ```
     /// use tidegate::rule::Policy;
@@ -65,13 +65,21 @@ impl Rule {
     /// # Errors
     ///
     /// [`RuleError`] if the path is empty, if there are no quotas or more than 16, if two quotas
-    /// have the same name, or if one has a subject or a cost of its own, which are for
-    /// [`Rule::joint`].
+    /// have the same name, or if one has a subject, which is for [`Rule::joint`].
     pub fn with_policies(
         path: &str,
         policies: impl IntoIterator<Item = Policy>,
     ) -> Result<Self, RuleError> {
-        Self::of_subjects(path, Arc::default(), policies.into_iter().collect())
+        let mut policies: Box<[_]> = policies.into_iter().collect();
+        let mut subjects = Vec::new();
+        if policies.iter().any(|policy| policy.cost().is_some()) {
+            // The name that it has in files.
+            let only = Subject::with_key("key", None);
+            let subject = |it: &mut Policy| _ = it.subject.get_or_insert(only.name().into());
+            policies.iter_mut().for_each(subject);
+            subjects.push(only);
+        }
+        Self::of_subjects(path, subjects.into(), policies)
     }
 
     /// A rule of these subjects; without them it is of one.

@@ -51,14 +51,24 @@ pub enum RuleError {
     /// A quota counts nothing.
     #[error("the quota \"{0}\" has a cost of 0, which counts nothing: expected at least 1")]
     NoCost(String),
-    /// A quota has a cost of its own in a rule without subjects.
-    #[error(
-        "the quota \"{0}\" has a cost of its own, which needs Rule::joint, with one subject at least"
-    )]
+    /// A quota of a plan has a cost of its own, and no quota of the rule has one.
+    #[error("the quota \"{0}\" of a plan has a cost of its own, expected one in its rule, too")]
     CostWithoutSubject(String),
-    /// Several subjects, or permits, for calls to a partner.
-    #[error("outgoing calls have one key and no max-concurrent: a partner's answer holds one key")]
+    /// Several subjects for calls to a partner.
+    #[error("outgoing calls have one key, which a partner's answer holds: expected one subject")]
     OutgoingSubjects,
+    /// A max of requests at a time for calls to a partner.
+    #[error(
+        "outgoing calls have no max-concurrent: a turn ends where the answer begins, expected a \
+         bound around the client, such as tower's ConcurrencyLimit"
+    )]
+    OutgoingConcurrent,
+    /// No quota counts the cost of a call to a partner.
+    #[error(
+        "each quota has a cost of its own, expected one without: it counts what an outgoing call \
+         costs, and a partner's answer holds it"
+    )]
+    OutgoingCost,
     /// A [calendar](super::Policy::calendar) quota for calls to a partner.
     #[error("outgoing calls have no calendar quota: a partner's answer holds a key of windows")]
     OutgoingCalendar,

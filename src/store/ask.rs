@@ -595,15 +595,19 @@ fn strictest(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
         (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
-        // One subject may be locked out: the longer time is told.
-        (locked @ Verdict::LockedOut { retry_after: one }, Verdict::Denied { retry_after })
-        | (Verdict::Denied { retry_after }, locked @ Verdict::LockedOut { retry_after: one })
-            if retry_after <= one =>
-        {
-            locked
+        // One count may be held: the longer time is told.
+        (
+            held @ (Verdict::LockedOut { retry_after: one } | Verdict::OnHold { retry_after: one }),
+            Verdict::Denied { retry_after },
+        )
+        | (
+            Verdict::Denied { retry_after },
+            held @ (Verdict::LockedOut { retry_after: one } | Verdict::OnHold { retry_after: one }),
+        ) if retry_after <= one => held,
+        (denied @ Verdict::Denied { .. }, Verdict::LockedOut { .. } | Verdict::OnHold { .. })
+        | (Verdict::LockedOut { .. } | Verdict::OnHold { .. }, denied @ Verdict::Denied { .. }) => {
+            denied
         }
-        (denied @ Verdict::Denied { .. }, Verdict::LockedOut { .. })
-        | (Verdict::LockedOut { .. }, denied @ Verdict::Denied { .. }) => denied,
         (locked @ Verdict::LockedOut { .. }, _) | (_, locked @ Verdict::LockedOut { .. }) => locked,
         (Verdict::Denied { retry_after: one }, Verdict::Denied { retry_after: other }) => {
             let retry_after = one.max(other);
@@ -619,7 +623,7 @@ fn strictest(one: Verdict, other: Verdict) -> Verdict {
         (denied @ Verdict::Denied { .. }, Verdict::Busy { .. })
         | (Verdict::Busy { .. }, denied @ Verdict::Denied { .. }) => denied,
         (busy @ Verdict::Busy { .. }, Verdict::Busy { .. }) => busy,
-        // A rule that holds has one count.
+        // A rule whose partner holds has no permits, and one count that may be held.
         (hold @ Verdict::OnHold { .. }, _) | (_, hold @ Verdict::OnHold { .. }) => hold,
     }
 }

@@ -56,7 +56,9 @@ pub use redis::RedisStore;
 pub use resilient::Resilient;
 pub use store::{Store, StoreFuture};
 
-pub use crate::charge::{Attempts, Charge, Charges, Meter, Permit, Settled, SettledBody};
+pub use crate::charge::{
+    Attempts, Charge, Charges, Meter, Permit, Settled, SettledBody, WatchedBody,
+};
 pub use crate::error::{StoreError, StoreErrorKind};
 
 pub(crate) use store::{default_store, shared};

@@ -233,8 +233,9 @@ fn several_subjects(algorithm: Algorithm) {
 /// Keys that a partner's answer holds.
 fn held_keys(algorithm: Algorithm) {
     let seen = all_alike(algorithm, 200, &[(1, Theme::Holds)]);
-    seen.expect(500, "held");
-    seen.expect(300, "admitted");
+    seen.expect(300, "held");
+    seen.expect(200, "admitted");
+    seen.expect(100, "held beside others");
 }
 
 /// So does a layer, whose handlers overlap, fail, and use more or less than they reserved.

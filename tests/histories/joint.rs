@@ -8,7 +8,7 @@ use kit::steps::{Broken, Limit, SUBJECTS};
 use tidegate::store::Ask;
 
 use crate::counted::Counted;
-use crate::reference::{Act, Charge, Fact, Reference, State, states};
+use crate::reference::{Act, Charge, Fact, Reference, State, held, states};
 use crate::*;
 
 /// How long a permit is held without a renewal, in milliseconds.
@@ -79,9 +79,13 @@ fn kind_of(count: &Ask) -> (&'static str, bool) {
 
 const fn wait(verdict: Verdict) -> Duration {
     match verdict {
-        Verdict::Denied { retry_after } => retry_after,
+        Verdict::Denied { retry_after } | Verdict::OnHold { retry_after } => retry_after,
         _ => Duration::ZERO,
     }
+}
+
+const fn is_hold(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::OnHold { .. })
 }
 
 /// What several counts say together.
@@ -90,10 +94,17 @@ const fn both(one: Verdict, other: Verdict) -> Verdict {
         (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
         (Verdict::Allowed, Verdict::Allowed) => Verdict::Allowed,
         _ => {
-            let (one, other) = (wait(one), wait(other));
-            let is_longer = one.as_micros() > other.as_micros();
-            let retry_after = if is_longer { one } else { other };
-            Verdict::Denied { retry_after }
+            let is_held = is_hold(one);
+            let (first, second) = (wait(one).as_micros(), wait(other).as_micros());
+            let is_other = second > first || second == first && !is_held;
+            let (longer, retry_after) = match is_other {
+                true => (other, wait(other)),
+                false => (one, wait(one)),
+            };
+            match longer {
+                Verdict::OnHold { .. } => longer,
+                _ => Verdict::Denied { retry_after },
+            }
         }
     }
 }
@@ -114,7 +125,9 @@ impl Reference<'_> {
             let counted = self.counts.get(&name).cloned();
             let mut counted = counted.unwrap_or_else(|| Counted::new(terms.way));
             let (decision, number) = counted.take(now, truth, &terms, count, self.seen)?;
-            verdict = both(verdict, decision.verdict());
+            let says = held(decision.verdict(), self.held_for(take, &name));
+            self.seen.note_if(is_hold(says), "held beside others");
+            verdict = both(verdict, says);
             after.push((name, counted, decision, number));
         }
         let all_fit = verdict == Verdict::Allowed && !is_busy;
@@ -145,7 +158,12 @@ impl Reference<'_> {
                 _ => decision.clone(),
             };
             let (subject, has_own_cost) = kind_of(count);
-            let mut of_count = states(&of_count).into_iter();
+            let mut of_count = states(&of_count);
+            let says = held(decision.verdict(), self.held_for(take, &name));
+            if count.cost() == 0 && is_hold(says) {
+                of_count.iter_mut().for_each(|state| state.2 = false);
+            }
+            let mut of_count = of_count.into_iter();
             for (limit, told) in limits.iter().zip(&mut told) {
                 let is_of_count = limit.subject == Some(subject)
                     && limit.quota.is_some()

@@ -132,7 +132,8 @@ fn mixed(algorithm: Algorithm) {
 
 fn holds(algorithm: Algorithm) {
     let seen = pure(algorithm, Theme::Holds);
-    seen.expect(2_300, "held");
+    seen.expect(1_400, "held");
+    seen.expect(700, "held beside others");
     seen.expect(1_300, "admitted");
     seen.expect(320, "resets");
 }

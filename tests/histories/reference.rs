@@ -132,7 +132,8 @@ pub(crate) struct Reference<'a> {
     pub(crate) truth: u64,
     pub(crate) counts: HashMap<String, Counted>,
     pub(crate) permits: Permits,
-    held_until: u64,
+    /// By the name of the count that may be held.
+    held_until: HashMap<String, u64>,
     /// Whether the laws are checked; of thousands of steps that takes long.
     pub(crate) has_laws: bool,
     pub(crate) charges: Vec<Charge>,
@@ -181,7 +182,7 @@ impl<'a> Reference<'a> {
             truth: setup.start,
             counts: HashMap::new(),
             permits: Permits::default(),
-            held_until: 0,
+            held_until: HashMap::new(),
             has_laws: true,
             charges: Vec::new(),
             last: None,
@@ -197,6 +198,16 @@ impl<'a> Reference<'a> {
             result: result.map_err(told),
             played: self.played,
         }
+    }
+}
+
+/// What a count says whose key is held for so much longer: quotas that deny for longer say so.
+pub(crate) fn held(verdict: Verdict, left: Duration) -> Verdict {
+    match verdict {
+        Verdict::Denied { retry_after } if retry_after >= left => verdict,
+        Verdict::Never => verdict,
+        _ if left.is_zero() => verdict,
+        _ => Verdict::OnHold { retry_after: left },
     }
 }
 
@@ -384,10 +395,16 @@ impl Reference<'_> {
         Ok(())
     }
 
+    /// For how much longer the count of this name is held, if it is the first one of a take.
+    pub(crate) fn held_for(&self, take: &Take, name: &str) -> Duration {
+        let until = self.held_until.get(name).filter(|_| take.name("") == name);
+        Duration::from_micros(until.map_or(0, |until| until.saturating_sub(self.now)))
+    }
+
     fn single_take(&mut self, take: &Take) -> Result<Fact, Broken> {
         let (now, cost) = (self.now, take.cost());
         let terms = self.terms(&self.spec, self.plan, None);
-        let left = Duration::from_micros(self.held_until.saturating_sub(now));
+        let left = self.held_for(take, &take.name(""));
         let new = || Counted::new(terms.way).with_laws(self.has_laws);
         let counted = self.counts.entry(take.name("")).or_insert_with(new);
         if !left.is_zero() {
@@ -398,11 +415,7 @@ impl Reference<'_> {
                 _ => cost,
             };
             let mut told = states(&counted.would(now, take, told));
-            let verdict = match verdict {
-                Verdict::Denied { retry_after } if retry_after >= left => verdict,
-                Verdict::Never => verdict,
-                _ => Verdict::OnHold { retry_after: left },
-            };
+            let verdict = held(verdict, left);
             if cost == 0 && matches!(verdict, Verdict::OnHold { .. }) {
                 told.iter_mut()
                     .for_each(|(.., is_exceeded)| *is_exceeded = false);
@@ -492,8 +505,8 @@ impl Reference<'_> {
                 has_counted |= counted.reset(self.now)?;
             }
         }
-        has_counted |= self.held_until > self.now;
-        self.held_until = 0;
+        let until = self.held_until.remove(&take.name(""));
+        has_counted |= until.is_some_and(|until| until > self.now);
         let has_counted = has_counted && !self.spec.is_joint();
         self.note(&take, Act::Reset, vec![Fact::Reset(has_counted)]);
         self.seen.note_if(true, "resets");
@@ -527,8 +540,9 @@ impl Reference<'_> {
         // No time only asks.
         let times = [700, 0, 1, 90_000, 2_000_000, 70_000_000];
         let time = Duration::from_micros(times[usize::from(step.size % 6)]);
-        self.held_until = self.held_until.max(self.now + micros(Some(time)));
-        let left = Duration::from_micros(self.held_until - self.now);
+        let until = self.held_until.entry(take.name("")).or_default();
+        *until = (*until).max(self.now + micros(Some(time)));
+        let left = self.held_for(&take, &take.name(""));
         self.note(&take, Act::Hold(time), vec![Fact::Held(left)]);
         Ok(())
     }

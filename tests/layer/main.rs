@@ -33,6 +33,7 @@ mod operators;
 mod outcomes;
 mod outgoing;
 mod outgoing_answers;
+mod outgoing_costs;
 mod owed;
 mod page;
 mod permits;

@@ -93,8 +93,13 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("live", "config error regular_file rule sync trace", ""),
     (
         "limits",
-        "callback charge config decision error fleet key layer live log_on_change metrics \
-         named rule store sync take trace warning",
+        "callback charge config decision error fleet key layer live metrics rule store sync take \
+         trace warning",
+        "",
+    ),
+    (
+        "outgoing",
+        "callback charge error key layer limits log_on_change named rule store take trace warning",
         "",
     ),
     (

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kit::steps::{Spec, skipped};
+use kit::steps::Spec;
 
 use super::*;
 
@@ -32,7 +32,7 @@ impl Checks {
 
     fn keys(step: &Played) -> SubjectKeys {
         match step.spec.is_joint() {
-            true => named(step.keys).collect(),
+            true => step.spec.named(step.keys).collect(),
             false => step.take.key().clone().into(),
         }
     }
@@ -74,7 +74,7 @@ impl Target for Checks {
         let has_gone_back = step.now < self.clock.now() && self.clock.now() > 1_000_000_000;
         let has_permits = step.spec.all().any(|limit| limit.quota.is_none());
         // The key of a subject cannot be left out, and a permit that is not kept goes back.
-        self.is_over |= step.spec.is_joint() && skipped(step.keys).is_some() || has_permits;
+        self.is_over |= step.spec.skipped(step.keys).is_some() || has_permits;
         self.is_over |= has_gone_back;
         if self.is_over {
             return None;

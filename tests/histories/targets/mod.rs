@@ -5,7 +5,7 @@ mod checks;
 mod http;
 mod stores;
 
-use kit::steps::{Broken, RAISED, factor, named};
+use kit::steps::{Broken, RAISED, factor};
 use tidegate::layer::SubjectKeys;
 use tidegate::rule::Plan;
 
@@ -58,7 +58,7 @@ struct Operator(HashMap<String, f64>);
 impl Operator {
     async fn act(&mut self, limits: &Limits, step: &Played) {
         let (path, wanted) = (step.take.rule().path(), factor(step.plan));
-        let first = named(step.keys).next().filter(|_| step.spec.is_joint());
+        let first = step.spec.named(step.keys).next();
         let keys: SubjectKeys = match first.clone() {
             Some(first) => [first].into(),
             None => step.take.key().clone().into(),

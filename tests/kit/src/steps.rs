@@ -164,6 +164,23 @@ impl Spec {
         self.own.iter().any(|limit| limit.subject.is_some())
     }
 
+    /// The names of its subjects, if it has some.
+    fn subjects(&self) -> impl Iterator<Item = &'static str> {
+        let has = |name: &&str| self.own.iter().any(|limit| limit.subject == Some(*name));
+        SUBJECTS.into_iter().filter(has)
+    }
+
+    /// The keys of its subjects that this number chooses, with that of the one that is left out.
+    pub fn named(&self, keys: u16) -> impl Iterator<Item = (&'static str, Key)> {
+        named(keys).filter(|(name, _)| self.subjects().any(|own| own == *name))
+    }
+
+    /// The subject that a take of several leaves out, of the keys that this number chooses.
+    pub fn skipped(&self, keys: u16) -> Option<&'static str> {
+        let skipped = SUBJECTS.get(usize::from((keys / 4 + 3) % 24)).copied();
+        skipped.filter(|_| self.subjects().count() > 1)
+    }
+
     /// Under which limits takes are under this plan: 0 for the rule's own, then those with a name,
     /// then the same again as code gives them. Of several subjects the first is raised.
     pub fn under(&self, plan: usize) -> Vec<Limit> {
@@ -206,7 +223,7 @@ impl Spec {
     pub fn rule(&self, path: &str) -> Arc<Rule> {
         let own: Vec<_> = policies("", &self.own).collect();
         let rule = if self.is_joint() {
-            let subjects = SUBJECTS.map(|name| {
+            let subjects = self.subjects().map(|name| {
                 let own = own.iter().filter(|policy| policy.subject() == Some(name));
                 let subject = Subject::new(name, Header::new(name));
                 own.cloned().fold(subject, Subject::limit)
@@ -251,7 +268,8 @@ impl Spec {
         if !self.is_joint() {
             return Some(Take::new(rule, Key::default()));
         }
-        let named = named(keys).filter(|(name, _)| Some(*name) != skipped(keys));
+        let skipped = self.skipped(keys);
+        let named = self.named(keys).filter(|(name, _)| Some(*name) != skipped);
         let take = Take::of_subjects(rule, named).expect("a subject");
         (!take.counts().is_empty()).then_some(take)
     }
@@ -263,8 +281,8 @@ fn policies<'a>(of: &'a str, limits: &'a [Limit]) -> impl Iterator<Item = Policy
     limits.map(move |(at, limit)| limit.policy(of, at))
 }
 
-/// The keys of subjects that this number chooses, with that of the one that is left out.
-pub fn named(keys: u16) -> impl Iterator<Item = (&'static str, Key)> {
+/// The keys of all subjects that this number chooses.
+fn named(keys: u16) -> impl Iterator<Item = (&'static str, Key)> {
     let users = ["alice", "bob"].map(Key::from);
     let addresses = [Key::from("1.2.3.4"), Key::default().with("a").with("b")];
     let pick = |keys: &[Key; 2], by: u16| keys[usize::from(by % 2)].clone();
@@ -274,11 +292,6 @@ pub fn named(keys: u16) -> impl Iterator<Item = (&'static str, Key)> {
         Key::default(),
     ];
     SUBJECTS.into_iter().zip(keys)
-}
-
-/// The subject that a take of several leaves out, of the keys that this number chooses.
-pub fn skipped(keys: u16) -> Option<&'static str> {
-    SUBJECTS.get(usize::from((keys / 4 + 3) % 24)).copied()
 }
 
 /// What happens, as drawn.
@@ -697,13 +710,23 @@ pub fn history_of(
         Theme::Longer => longer(algorithm).boxed(),
         Theme::Mixed => mixed(algorithm).boxed(),
         Theme::Holds => {
-            let one = (way(algorithm), quotas()).prop_map(|(way, own)| {
-                let is_outgoing = true;
-                let spec = spec(way, own);
-                vec![Spec {
-                    is_outgoing,
-                    ..spec
-                }]
+            // Of units alone, or in two counts: of requests and of units.
+            let at_one = prop_oneof![2 => Just(Vec::new()), 1 => quotas()];
+            let one = (way(algorithm), quotas(), at_one);
+            let one = one.prop_map(|(way, own, at_one)| {
+                let mut spec = spec(way, own);
+                let has_own_cost = true;
+                let at_one = limits(at_one).into_iter();
+                let at_one = at_one.map(|limit| Limit {
+                    has_own_cost,
+                    ..limit
+                });
+                let own = at_one.chain(spec.own.drain(..)).collect::<Vec<_>>();
+                let subject = own[0].has_own_cost.then_some(SUBJECTS[0]);
+                let own = own.into_iter().map(|limit| Limit { subject, ..limit });
+                spec.own = own.collect();
+                spec.is_outgoing = true;
+                vec![spec]
             });
             one.boxed()
         }

@@ -87,10 +87,7 @@ pub(super) fn wanted_pause<'a>(
     hold_on: Option<&Outcomes>,
 ) -> Option<(Duration, Option<&'a HeaderName>)> {
     let code = headers.get(GRPC_STATUS).map(|code| code.as_bytes());
-    let is_on = hold_on.is_some_and(|it| match code {
-        None => it.contain_http(status),
-        Some(code) => it.contain_grpc(code),
-    });
+    let is_on = hold_on.is_some_and(|it| it.contain_answer(status, code));
     let is_bad_request = code.is_none() && status == 400;
     let always = code.is_none() && [429, 503].contains(&status.as_u16());
     let is_refusal = always || is_on && !is_bad_request;

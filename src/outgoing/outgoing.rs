@@ -1,26 +1,19 @@
 //! Calls of this service to a partner, paced for the whole fleet, which obey what it answers.
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode};
-use tower_layer::Layer;
-use tower_service::Service;
+use http::{HeaderMap, StatusCode, response};
 
-use super::limits::Limits;
-use super::outgoing_body::OutgoingBody;
 use super::partner::wanted_pause;
-use crate::callback::BoxFuture;
-use crate::callback::grpc::GRPC_STATUS;
+use super::turn::Turn;
 use crate::charge::spawn;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
-use crate::layer::{Admitted, CallError, Refused};
+use crate::layer::Refused;
+use crate::limits::Limits;
 use crate::log_on_change::LogOnChange;
-#[cfg(doc)]
 use crate::rule::Rule;
 use crate::store::Ask;
 use crate::take::Take;
@@ -103,6 +96,10 @@ impl Limits {
     /// `-milliseconds`, dates, instants or durations such as `6m0s`. Dates and instants count from
     /// the answer's own `Date`, and hold for a second where it has none.
     ///
+    /// What was not used of a [cost](Outgoing::cost) is given back, and what was used beyond it is
+    /// charged: see [`Turn::settle`]. An answer of which the rule's
+    /// [`refund-on`](Rule::with_refund_on) has the status costs nothing.
+    ///
     /// It is a tower layer for any client that is a service of HTTP requests, such as hyper-util's
     /// or tonic's `Channel`, and has [two calls](Outgoing::ready) for every other one. It never
     /// repeats a call, and never makes up a response.
@@ -140,12 +137,16 @@ impl Limits {
             limits: Arc::new(self.clone()),
             path: path.into(),
             key: Arc::new(|_| Key::default()),
+            cost: None,
+            cost_by: None,
+            used_by: None,
             wait: Duration::ZERO,
         }
     }
 }
 
-/// Calls to a partner: see [`Limits::outgoing`]. As a tower layer it makes an [`OutgoingService`].
+/// Calls to a partner: see [`Limits::outgoing`]. As a tower layer it makes an
+/// [`OutgoingService`](super::OutgoingService).
 ///
 /// ```
 /// use std::time::Duration;
@@ -162,9 +163,18 @@ impl Limits {
 pub struct Outgoing {
     limits: Arc<Limits>,
     path: Arc<str>,
-    key: Arc<dyn Fn(&Parts) -> Key + Send + Sync>,
+    pub(super) key: Arc<dyn Fn(&Parts) -> Key + Send + Sync>,
+    /// That of the next turn; `None`: that of the rule.
+    pub(super) cost: Option<u64>,
+    pub(super) cost_by: Option<Arc<CostBy>>,
+    pub(super) used_by: Option<Arc<UsedBy>>,
     wait: Duration,
 }
+
+/// What a call costs, by the head of its request.
+type CostBy = dyn Fn(&Parts) -> u64 + Send + Sync;
+/// What a call has used, by the head of its answer.
+type UsedBy = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
 impl Outgoing {
     /// A partner usually has one key, for which a quarter of them may wait.
@@ -186,6 +196,66 @@ impl Outgoing {
         self
     }
 
+    /// What a call costs, in units: an estimate where the answer says what it has
+    /// [used](Turn::settle). Quotas with a [cost of their own](crate::rule::Policy::with_cost) are
+    /// charged that. Default: the rule's cost, which is 1 by default.
+    ///
+    /// ```
+    /// use tidegate::rule::Policy;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // 50 requests and 40,000 tokens a minute to a model.
+    /// let requests = Policy::from(Quota::per_minute(50)).with_cost(1);
+    /// let tokens = Policy::from(Quota::per_minute(40_000));
+    /// let model = Rule::with_policies("model", [requests, tokens])?.with_outgoing()?;
+    /// let limits = Limits::new([model]);
+    ///
+    /// // What the prompt has, and the most that the answer may have.
+    /// let mut turn = limits.outgoing("model").cost(1_200 + 2_048).ready("our-key").await?;
+    /// // let answer = client.post(..).send().await?;
+    /// # let answer = http::Response::new(());
+    /// turn.settle(1_950); // `usage.total_tokens` of its body
+    /// turn.heard(answer.status(), answer.headers());
+    ///
+    /// let left = limits.peek("model", "our-key").await?.expect("there is a rule");
+    /// let left: Vec<_> = left.quotas().iter().map(|it| it.remaining()).collect();
+    /// assert_eq!(left, [49, 38_050]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn cost(mut self, units: u64) -> Self {
+        self.cost = Some(units);
+        self
+    }
+
+    /// What a call costs, for the layer, by the head of its request. Default: [`cost`](Self::cost).
+    pub fn cost_by(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.cost_by = Some(Arc::new(cost));
+        self
+    }
+
+    /// What a call has used, for the layer, by the head of its answer: it is
+    /// [settled](Turn::settle) then. A client that reads usage from the body says it in the
+    /// extensions. Default, and for `None`: its cost.
+    ///
+    /// ```
+    /// use tidegate::Limits;
+    ///
+    /// let model = Limits::new([]).outgoing("model").cost(4_000).used_by(|answer| {
+    ///     answer.headers.get("x-tokens-used")?.to_str().ok()?.parse().ok()
+    /// });
+    /// # let _ = model;
+    /// ```
+    pub fn used_by(
+        mut self,
+        used: impl Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
+    ) -> Self {
+        self.used_by = Some(Arc::new(used));
+        self
+    }
+
     /// How long a call may wait for its turn: for room in the quotas, or for the end of a hold that
     /// is near enough. Of one key 16,384 calls of a process may wait, and four times as many in
     /// all; beyond that they are denied. Default: it does not wait.
@@ -194,13 +264,15 @@ impl Outgoing {
         self
     }
 
+    /// Its rule now, which is about later answers.
+    pub(super) fn rule(&self) -> Option<Arc<Rule>> {
+        let rule = self.limits.rules().load().get(&self.path).cloned();
+        rule.filter(|rule| rule.is_outgoing())
+    }
+
     /// Holds the key in a task, if this answer says so.
-    pub(super) fn hear(self, key: Key, status: StatusCode, headers: &HeaderMap) {
-        let Self { limits, path, .. } = self;
-        let rule = limits.rules().load().get(&path).cloned();
-        let Some(rule) = rule.filter(|rule| rule.is_outgoing()) else {
-            return;
-        };
+    pub(super) fn obey(&self, rule: Arc<Rule>, key: Key, status: StatusCode, headers: &HeaderMap) {
+        let (limits, path) = (Arc::clone(&self.limits), Arc::clone(&self.path));
         let Some((pause, unread)) = wanted_pause(status, headers, rule.refusals()) else {
             return;
         };
@@ -235,122 +307,13 @@ impl Outgoing {
     /// [`Refused`] if there is no turn in time, or the store gives no decision.
     pub async fn ready(&self, key: impl Into<Key>) -> Result<Turn, Refused> {
         let key = key.into();
-        let call = self.limits.call(&self.path).key(key.clone());
+        let mut call = self.limits.call(&self.path).key(key.clone());
+        if let Some(units) = self.cost {
+            call = call.cost(units);
+        }
         let call = call.max_waiting(Self::MAX_WAITING);
         let admitted = call.wait(self.wait).await?;
-        let outgoing = self.clone();
-        Ok(Turn {
-            outgoing,
-            key,
-            _admitted: admitted,
-        })
-    }
-}
-
-/// The turn of one call to a partner.
-///
-/// ```
-/// use http::{HeaderMap, StatusCode};
-/// use tidegate::Limits;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let partner = Limits::new([]).outgoing("partner");
-/// let turn = partner.ready("our-token").await?;
-/// turn.heard(StatusCode::OK, &HeaderMap::new());
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-#[must_use = "what the partner answers is not heard"]
-pub struct Turn {
-    outgoing: Outgoing,
-    key: Key,
-    _admitted: Admitted,
-}
-
-impl Turn {
-    /// What the partner has answered. If it wants no calls for a while, the key is
-    /// [held](Limits::hold), by a task of the current tokio runtime, for which [`Limits::flush`]
-    /// waits. A turn that is dropped in place of that holds nothing. Of a gRPC answer whose status
-    /// is in the trailers, these are the `headers`.
-    pub fn heard(self, status: StatusCode, headers: &HeaderMap) {
-        self.outgoing.hear(self.key, status, headers);
-    }
-}
-
-impl<S> Layer<S> for Outgoing {
-    type Service = OutgoingService<S>;
-
-    fn layer(&self, client: S) -> OutgoingService<S> {
-        OutgoingService {
-            client,
-            outgoing: self.clone(),
-        }
-    }
-}
-
-/// A client whose calls wait for their turns: see [`Limits::outgoing`].
-///
-/// The body of an answer is an [`OutgoingBody`], which hears the trailers of gRPC.
-///
-/// It is always ready: a call that waits keeps no connection of the client ready. A call that gets
-/// no turn fails with [`CallError::Denied`] or [`CallError::Failed`], and what the client itself
-/// fails with is a [`CallError::Inner`].
-///
-/// ```
-/// use std::convert::Infallible;
-/// use http::{Request, Response};
-/// use tidegate::Limits;
-/// use tidegate::limits::OutgoingService;
-/// use tower::{Layer, ServiceExt, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let client = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello")));
-/// let client: OutgoingService<_> = Limits::new([]).outgoing("partner").layer(client);
-/// let body = client.oneshot(Request::new(())).await?.into_body();
-/// assert_eq!(body.into_inner(), "hello");
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-pub struct OutgoingService<S> {
-    client: S,
-    outgoing: Outgoing,
-}
-
-impl<S, B, R> Service<Request<B>> for OutgoingService<S>
-where
-    S: Service<Request<B>, Response = Response<R>, Future: Send> + Clone + Send + 'static,
-    S::Error: Send,
-    B: Send + 'static,
-    R: Send,
-{
-    type Response = Response<OutgoingBody<R>>;
-    type Error = CallError<S::Error>;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (head, body) = request.into_parts();
-        let key = (self.outgoing.key)(&head);
-        let request = Request::from_parts(head, body);
-        let (outgoing, mut client) = (self.outgoing.clone(), self.client.clone());
-        Box::pin(async move {
-            let turn = outgoing.ready(key).await?;
-            let is_ready = poll_fn(|cx| client.poll_ready(cx)).await;
-            is_ready.map_err(CallError::Inner)?;
-            let answer = client.call(request).await.map_err(CallError::Inner)?;
-            // A status of gRPC that is not in the head comes in the trailers.
-            let is_open = !answer.headers().contains_key(GRPC_STATUS);
-            let listener = is_open.then(|| (outgoing, turn.key.clone()));
-            turn.heard(answer.status(), answer.headers());
-            Ok(answer.map(|body| OutgoingBody { body, listener }))
-        })
+        Ok(Turn::new(self.clone(), key, admitted))
     }
 }
 

@@ -1,0 +1,124 @@
+use http::{HeaderMap, StatusCode};
+use http_body::Frame;
+
+use super::outgoing::Outgoing;
+use crate::callback::grpc::GRPC_STATUS;
+use crate::charge::{Effect, FrameWatcher};
+use crate::key::Key;
+use crate::layer::Admitted;
+#[cfg(doc)]
+use crate::limits::Limits;
+use crate::rule::Outcomes;
+use crate::store::WatchedBody;
+
+/// The turn of one call to a partner.
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use tidegate::Limits;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let partner = Limits::new([]).outgoing("partner");
+/// let turn = partner.ready("our-token").await?;
+/// turn.heard(StatusCode::OK, &HeaderMap::new());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "what the partner answers is not heard"]
+pub struct Turn {
+    outgoing: Outgoing,
+    key: Key,
+    admitted: Admitted,
+    /// What the call has used, if somebody knows it.
+    used: Option<u64>,
+}
+
+impl Turn {
+    pub(super) const fn new(outgoing: Outgoing, key: Key, admitted: Admitted) -> Self {
+        let used = None;
+        Self {
+            outgoing,
+            key,
+            admitted,
+            used,
+        }
+    }
+
+    /// Says what the call has used, in units, before [`heard`](Self::heard) or the turn's end, which
+    /// [settle](crate::store::Charge::settle) it in the background: what was not used of its
+    /// [cost](Outgoing::cost) is given back, and what was used beyond it is charged, also above max.
+    /// [`Limits::flush`] waits for it. The last number counts; without one, the cost stays.
+    pub const fn settle(&mut self, used: u64) {
+        self.used = Some(used);
+    }
+
+    /// What the partner has answered. If it wants no calls for a while, the key is
+    /// [held](Limits::hold), by a task of the current tokio runtime, for which [`Limits::flush`]
+    /// waits. If the rule's [`refund-on`](crate::Rule::with_refund_on) has the status, what the call
+    /// was charged is given back, whatever it has used. A turn that is dropped in place of that
+    /// holds nothing. Of a gRPC answer whose status is in the trailers, these are the `headers`.
+    pub fn heard(self, status: StatusCode, headers: &HeaderMap) {
+        self.observe(status, headers);
+    }
+
+    fn observe(&self, status: StatusCode, headers: &HeaderMap) {
+        self.obey(status, headers);
+        let grpc = headers.get(GRPC_STATUS).map(|status| status.as_bytes());
+        self.refund_if(|outcomes| outcomes.contain_answer(status, grpc));
+    }
+
+    /// The call had no answer. If the rule's [`refund-on`](crate::Rule::with_refund_on) has
+    /// `"error"`, what it was charged is given back.
+    pub fn failed(self) {
+        self.refund_if(Outcomes::contain_error);
+    }
+
+    /// Holds the key, if this answer says so.
+    pub(super) fn obey(&self, status: StatusCode, headers: &HeaderMap) {
+        if let Some(rule) = self.outgoing.rule() {
+            self.outgoing.obey(rule, self.key.clone(), status, headers);
+        }
+    }
+
+    /// Of a charge the first effect counts: it comes before the settlement of the drop.
+    fn refund_if(&self, is_free: impl FnOnce(&Outcomes) -> bool) {
+        let rule = self.outgoing.rule();
+        if rule.is_some_and(|rule| rule.outcomes().is_some_and(is_free)) {
+            self.admitted.apply(Effect::Refund);
+        }
+    }
+}
+
+/// The body of a partner's answer, as an [`OutgoingService`](super::OutgoingService) returns it: if a
+/// gRPC status is in its trailers, they are heard as the head of an answer is.
+///
+/// ```
+/// use axum::body::Body;
+/// use http::Response;
+/// use tidegate::limits::OutgoingBody;
+///
+/// // For code that names the client's own body.
+/// fn plain(answer: Response<OutgoingBody<Body>>) -> Response<Body> {
+///     answer.map(OutgoingBody::into_inner)
+/// }
+/// # let _ = plain;
+/// ```
+pub type OutgoingBody<B> = WatchedBody<B, Turn>;
+
+impl<D> FrameWatcher<D> for Turn {
+    fn watch(&mut self, frame: &Frame<D>) {
+        if let Some(trailers) = frame.trailers_ref() {
+            self.observe(StatusCode::OK, trailers);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(used) = self.used {
+            self.admitted.apply(Effect::Settle(used));
+        }
+    }
+}

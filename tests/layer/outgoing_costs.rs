@@ -1,0 +1,347 @@
+//! Calls to a partner that counts requests and tokens: what they reserve, use and get back, and what
+//! holds both.
+
+use tidegate::limits::Outgoing;
+
+use crate::*;
+
+const REQUESTS: u64 = 50;
+const TOKENS: u64 = 40_000;
+
+/// As its documentation says: 50 requests and 40,000 tokens a minute. A 304 is free.
+const MODEL: &str = r#"
+[rules.model]
+outgoing = true
+refund-on = ["304", "error"]
+quotas = [{ max-count = 50, window = "1m", cost = 1 }, { max-count = 40_000, window = "1m" }]
+"#;
+
+fn model(store: impl Store) -> Limits {
+    of_toml(MODEL).store(store)
+}
+
+/// What is left of requests and of tokens.
+async fn left(limits: &Limits, key: &str) -> [u64; 2] {
+    assert!(limits.flush(PATIENT).await);
+    let left = limits.peek("model", key).await.expect("an answer");
+    let left = left.expect("there is a rule");
+    [0, 1].map(|at| left.quotas()[at].remaining())
+}
+
+/// A call at this cost, of which so many tokens were used, perhaps, with this answer.
+async fn call(limits: &Limits, cost: u64, used: Option<u64>, status: u16) {
+    let turn = limits.outgoing("model").cost(cost).ready("us").await;
+    let mut turn = turn.expect("a turn");
+    used.into_iter().for_each(|used| turn.settle(used));
+    let status = StatusCode::from_u16(status).expect("a status");
+    turn.heard(status, &HeaderMap::new());
+}
+
+#[tokio::test]
+async fn what_was_used_is_charged() {
+    for store in Stores::start().await.all {
+        let limits = model(store);
+        call(&limits, 5_000, None, 200).await;
+        assert_eq!(left(&limits, "us").await, [49, 35_000]);
+        call(&limits, 5_000, Some(1_200), 200).await;
+        assert_eq!(left(&limits, "us").await, [48, 33_800]);
+        call(&limits, 5_000, Some(6_300), 200).await;
+        assert_eq!(left(&limits, "us").await, [47, 27_500]);
+        // No token is a request.
+        call(&limits, 5_000, Some(0), 500).await;
+        assert_eq!(left(&limits, "us").await, [46, 27_500]);
+        // More than there is: the next call waits for it.
+        call(&limits, 27_000, Some(29_000), 200).await;
+        let refused = limits.outgoing("model").cost(1).ready("us").await;
+        let refused = refused.expect_err("tokens are owed");
+        assert!(refused.retry_after() > Some(50 * SECOND), "{refused}");
+        assert_eq!(left(&limits, "them").await, [REQUESTS, TOKENS]);
+    }
+}
+
+/// A partner's 304, which costs nothing, whatever was said of its use; a turn that is dropped.
+#[tokio::test]
+async fn what_is_free_costs_nothing() {
+    for store in Stores::start().await.all {
+        let limits = model(store);
+        for used in [None, Some(0), Some(100), Some(9_000)] {
+            call(&limits, 5_000, used, 304).await;
+            assert_eq!(left(&limits, "us").await, [REQUESTS, TOKENS], "{used:?}");
+        }
+        let partner = limits.outgoing("model").cost(5_000);
+        partner.ready("us").await.expect("a turn").failed();
+        assert_eq!(left(&limits, "us").await, [REQUESTS, TOKENS]);
+        drop(partner.ready("us").await.expect("a turn"));
+        assert_eq!(left(&limits, "us").await, [49, 35_000]);
+        let mut turn = partner.ready("us").await.expect("a turn");
+        turn.settle(100);
+        turn.settle(200);
+        drop(turn);
+        assert_eq!(left(&limits, "us").await, [48, 34_800], "the last number");
+    }
+}
+
+/// What a process has sent, by a lower bound of what the store has charged.
+#[derive(Default)]
+struct Ledger {
+    requests: u64,
+    tokens: u64,
+}
+
+/// Calls as fast as they get turns, of both processes, until both are denied.
+async fn use_up(processes: &[Limits; 2], seed: u64) {
+    let ledger = Arc::new(Mutex::new(Ledger::default()));
+    let used_in_all = Arc::new(Mutex::new(Ledger::default()));
+    let callers = (0..16).map(|number| {
+        let limits = processes[number % 2].clone();
+        let (ledger, used_in_all) = (Arc::clone(&ledger), Arc::clone(&used_in_all));
+        let mut random = Random::new(seed + number as u64);
+        async move {
+            let mut refused = 0;
+            while refused < 3 {
+                let cost = 1 + random.below(2_000);
+                // More or less than that, by up to twice.
+                let used = random.below(2 * cost + 1);
+                let before = {
+                    let known = ledger.lock().expect("a ledger");
+                    [known.requests, known.tokens]
+                };
+                let partner = limits.outgoing("model").cost(cost);
+                let Ok(mut turn) = partner.ready("us").await else {
+                    refused += 1;
+                    continue;
+                };
+                assert!(before[0] < REQUESTS, "{} requests", before[0]);
+                let tokens = before[1] + cost;
+                assert!(tokens <= TOKENS, "{tokens} tokens");
+                let least = cost.min(used);
+                {
+                    let mut known = ledger.lock().expect("a ledger");
+                    (known.requests, known.tokens) = (known.requests + 1, known.tokens + least);
+                }
+                tokio::task::yield_now().await;
+                turn.settle(used);
+                turn.heard(OK, &HeaderMap::new());
+                assert!(limits.flush(PATIENT).await);
+                let mut known = ledger.lock().expect("a ledger");
+                known.tokens += used - least;
+                let mut all = used_in_all.lock().expect("a ledger");
+                (all.requests, all.tokens) = (all.requests + 1, all.tokens + used);
+            }
+        }
+    });
+    join_all(callers).await;
+    let all = used_in_all.lock().expect("a ledger");
+    assert!(all.requests <= REQUESTS, "{}", all.requests);
+    let expected = [REQUESTS - all.requests, TOKENS.saturating_sub(all.tokens)];
+    for limits in processes {
+        assert_eq!(left(limits, "us").await, expected, "seed {seed}");
+    }
+}
+
+/// Never above 50 requests, nor above 40,000 tokens by what was settled; through a cache of denials,
+/// too.
+#[tokio::test]
+async fn two_processes_share_both() {
+    let server = Redis::start();
+    for seed in 0..20 {
+        kit::run(&server, "FLUSHALL");
+        let mut processes = Vec::new();
+        for _ in 0..2 {
+            let store = Resilient::new(store_on(&server).await);
+            let store = store.timeout(PATIENT).denial_cache(WINDOW);
+            processes.push(model(store));
+        }
+        use_up(&processes.try_into().expect("two"), seed).await;
+    }
+}
+
+/// A shadow rule denies nothing, and shows what would be left.
+#[tokio::test]
+async fn in_shadow() {
+    let text = format!("{MODEL}shadow = true");
+    for store in Stores::start().await.all {
+        let limits = of_toml(&text).store(store);
+        call(&limits, 5_000, Some(1_200), 200).await;
+        call(&limits, 5_000, Some(6_300), 200).await;
+        call(&limits, 5_000, Some(6_300), 304).await;
+        assert_eq!(left(&limits, "us").await, [48, 32_500]);
+        call(&limits, 30_000, Some(34_000), 200).await;
+        call(&limits, 5_000, None, 200).await;
+        assert_eq!(left(&limits, "us").await, [47, 0]);
+    }
+}
+
+/// A refusal that names no token left holds the key until the reset, in both processes, through a
+/// cache of denials.
+#[tokio::test]
+async fn a_refusal_holds_both() {
+    let server = Redis::start();
+    let mut processes = Vec::new();
+    for _ in 0..2 {
+        let store = Resilient::new(store_on(&server).await).denial_cache(WINDOW);
+        processes.push(model(store.timeout(PATIENT)));
+    }
+    let refused = async |at: usize, cost: u64| {
+        let partner: Outgoing = processes[at].outgoing("model").cost(cost);
+        let refused = partner.ready("us").await.err()?;
+        let is_on_hold = refused.decision().expect("a denial").is_on_hold();
+        Some((
+            is_on_hold,
+            refused.retry_after()?.as_secs_f64().ceil() as u64,
+        ))
+    };
+    let fields = [
+        ("x-ratelimit-remaining-requests", "40"),
+        ("x-ratelimit-reset-requests", "1s"),
+        ("x-ratelimit-remaining-tokens", "0"),
+        ("x-ratelimit-reset-tokens", "20s"),
+    ];
+    let fields = fields.map(|(name, value)| {
+        (
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        )
+    });
+    let turn = processes[0].outgoing("model").cost(100).ready("us").await;
+    turn.expect("a turn")
+        .heard(DENIED, &HeaderMap::from_iter(fields));
+    assert!(processes[0].flush(PATIENT).await);
+    for at in [1, 0, 1] {
+        assert_eq!(refused(at, 100).await, Some((true, 20)), "process {at}");
+    }
+    // What the tokens deny for longer is told, and what they never have.
+    let [_, tokens] = left(&processes[0], "us").await;
+    assert_eq!(tokens, TOKENS - 100);
+    assert_eq!(refused(0, TOKENS).await, Some((false, 60)));
+    assert_eq!(refused(1, TOKENS + 1).await, None);
+    assert!(processes[1].reset("model", "us").await.expect("an answer"));
+    eventually("it ends", async || refused(0, 100).await.is_none()).await;
+}
+
+/// A plan has the count that may be held, whatever comes first in it.
+#[tokio::test]
+async fn a_hold_is_obeyed_under_each_plan() {
+    let text = format!(
+        "{MODEL}plans.big = {{ quotas = [\
+         {{ max-count = 500, window = \"1m\", cost = 1 }}, {{ max-count = 9, window = \"1m\" }}] }}"
+    );
+    for store in Stores::start().await.all {
+        let limits = of_toml(&text).store(store);
+        limits.hold("model", "us", HOUR).await.expect("an answer");
+        let refused = limits.check("model", "us").plan("big").await;
+        assert!(
+            refused
+                .expect_err("it is held")
+                .decision()
+                .expect("a denial")
+                .is_on_hold()
+        );
+        // One that has none does not fit.
+        let requests = Policy::from(Quota::per_minute(500)).with_cost(1);
+        let plan = Plan::of([requests]).expect("a plan");
+        let refused = limits.check("model", "us").plan_value(plan).await;
+        assert!(
+            refused
+                .expect_err("it is held")
+                .decision()
+                .expect("a denial")
+                .is_on_hold()
+        );
+        let kinds = limits
+            .warnings()
+            .iter()
+            .any(|it| it.kind == WarningKind::UnfitPlan);
+        assert!(kinds, "{:?}", limits.warnings());
+    }
+}
+
+/// What code says is what a file says.
+#[tokio::test]
+async fn by_code() {
+    let requests = Policy::from(Quota::per_minute(50)).with_cost(1);
+    let tokens = Policy::from(Quota::per_minute(40_000));
+    let rule = Rule::with_policies("model", [requests.clone(), tokens]);
+    let rule = rule.and_then(Rule::with_outgoing).expect("a rule");
+    let names = |rule: &Rule| {
+        let take = Take::new(Arc::new(rule.clone()), Key::from("us"));
+        take.counts()
+            .iter()
+            .map(|it| it.name(""))
+            .collect::<Vec<_>>()
+    };
+    let of_file = of_toml(MODEL).rules().load();
+    let of_file = of_file.get("model").expect("a rule");
+    assert_eq!(names(&rule), ["{model}:key:us", "{model}:key~1:us"]);
+    assert_eq!(names(&rule), names(of_file));
+    let alone = Rule::with_policies("model", [requests]).and_then(Rule::with_outgoing);
+    assert_eq!(alone.expect_err("no cost"), RuleError::OutgoingCost);
+    let permits = rule.with_max_concurrent(4);
+    assert_eq!(permits.expect_err("permits"), RuleError::OutgoingConcurrent);
+}
+
+/// Around a client: the request says its cost, and the answer what was used.
+#[tokio::test]
+async fn a_layer_around_a_client() {
+    for store in Stores::start().await.all {
+        let limits = model(store);
+        let number = |headers: &HeaderMap, name: &str| -> Option<u64> {
+            headers.get(name)?.to_str().ok()?.parse().ok()
+        };
+        let client = limits
+            .outgoing("model")
+            .key_by(|_| Key::from("us"))
+            .cost_by(move |head| number(&head.headers, "x-tokens").unwrap_or(1))
+            .used_by(move |head| number(&head.headers, "x-used"));
+        let client = client.layer(service_fn(async |request: Request<&'static str>| {
+            let answer = match *request.body() {
+                "breaks" => return Err("broken"),
+                "free" => Response::builder().status(304).header("x-used", 9),
+                "silent" => Response::builder(),
+                used => Response::builder().header("x-used", used),
+            };
+            Ok(answer.body(()).expect("valid"))
+        }));
+        let send = async |says: &'static str| {
+            let request = Request::builder().header("x-tokens", 5_000);
+            let answer = client.clone().oneshot(request.body(says).expect("valid"));
+            drop(answer.await);
+            left(&limits, "us").await
+        };
+        assert_eq!(send("1200").await, [49, 38_800]);
+        assert_eq!(send("6300").await, [48, 32_500]);
+        assert_eq!(send("free").await, [48, 32_500]);
+        assert_eq!(send("breaks").await, [48, 32_500]);
+        assert_eq!(send("silent").await, [47, 27_500]);
+    }
+}
+
+/// The status of a gRPC call comes in its trailers: until then it is neither free nor settled.
+#[tokio::test]
+async fn a_grpc_call_that_is_free() {
+    let text = MODEL.replace("304", "grpc-5");
+    for store in Stores::start().await.all {
+        let limits = of_toml(&text).store(store);
+        let partner = limits.outgoing("model").key_by(|_| Key::from("us"));
+        let partner = partner.cost(5_000).used_by(|_| Some(700));
+        let client = partner.layer(service_fn(async |request: Request<&'static str>| {
+            let status = HeaderValue::from_static(request.into_body());
+            let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), status)]);
+            let body = http_body_util::Empty::<bytes::Bytes>::new();
+            let body = http_body_util::BodyExt::with_trailers(body, async { Some(Ok(trailers)) });
+            Ok::<_, Infallible>(Response::new(body))
+        }));
+        let send = async |status: &'static str| {
+            let request = Request::post("/").header("content-type", "application/grpc");
+            let answer = client.clone().oneshot(request.body(status).expect("valid"));
+            let body = answer.await.expect("an answer").into_body();
+            let before = left(&limits, "us").await;
+            http_body_util::BodyExt::collect(body)
+                .await
+                .expect("a body");
+            (before, left(&limits, "us").await)
+        };
+        assert_eq!(send("5").await, ([49, 35_000], [REQUESTS, TOKENS]));
+        assert_eq!(send("0").await, ([49, 35_000], [49, 39_300]));
+    }
+}
