@@ -36,7 +36,9 @@ pub(super) struct Report {
 
 /// Is told of the take whose failure has begun a hold, of its step, and until when it lasts.
 #[derive(Clone)]
-pub(crate) struct OnLockout(pub(crate) Arc<dyn Fn(&Take, u64, SystemTime) + Send + Sync>);
+pub(crate) struct OnLockout(pub(crate) Arc<Tell>);
+
+type Tell = dyn Fn(&Take, u64, SystemTime) + Send + Sync;
 
 crate::named::debug_fields!(OnLockout);
 

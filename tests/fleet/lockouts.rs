@@ -104,7 +104,11 @@ async fn worker_is_told() {
         let fields = format!("x-user: {key}");
         let answer = kit::http::ask(&app, "/", &fields);
         // Each third caller leaves.
-        let patience = if at % 3 == 0 { kit::millis(10) } else { HOUR };
+        let patience = if at.is_multiple_of(3) {
+            kit::millis(10)
+        } else {
+            HOUR
+        };
         let answer = tokio::time::timeout(patience, answer).await;
         answer.is_ok_and(|it| it.status == 429)
     };
