@@ -131,7 +131,7 @@ async fn use_up(processes: &[Limits; 2], seed: u64) {
         }
     });
     join_all(callers).await;
-    let all = used_in_all.lock().expect("a ledger");
+    let all = std::mem::take(&mut *used_in_all.lock().expect("a ledger"));
     assert!(all.requests <= REQUESTS, "{}", all.requests);
     let expected = [REQUESTS - all.requests, TOKENS.saturating_sub(all.tokens)];
     for limits in processes {
