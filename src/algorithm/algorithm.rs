@@ -6,6 +6,7 @@ use super::counters::Counters;
 use super::fixed_window::FixedWindowCounter;
 use super::gcra::Bucket;
 use super::pace::Pace;
+use super::quota_use::QuotaUse;
 use super::refunded_ranges::RefundedRanges;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SubWindows;
@@ -205,6 +206,9 @@ impl Algorithm {
 
 /// What an algorithm keeps for one key. Instants are microseconds.
 pub(super) trait AlgorithmState {
+    /// Finds how much of each quota is used.
+    fn load(&self, now: u64, quotas: &[Quota], uses: &mut [QuotaUse]);
+
     /// Forgets what was charged, and gives nothing back of takes that were charged at `now` or
     /// before. Returns whether anything of it still counted.
     fn reset(&mut self, now: u64) -> bool;

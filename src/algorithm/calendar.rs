@@ -1,6 +1,7 @@
 //! What counts in a period of the calendar.
 
 use super::Algorithm;
+use super::core::{Asked, Counts, Now};
 use super::period::Period;
 use super::quota_use::{QuotaUse, verdict};
 use super::share::Share;
@@ -88,7 +89,7 @@ impl Calendar {
 impl CalendarCount {
     /// For how long it is kept behind its end, in microseconds: where a clock is put back until
     /// then, it counts on.
-    pub(crate) const KEPT_BEHIND: u64 = 48 * HOUR;
+    const KEPT_BEHIND: u64 = 48 * HOUR;
 
     /// What counts at this instant: in its period, or in a new one with this end.
     pub(crate) fn at(self, now: u64, end: impl FnOnce() -> u64) -> Self {
@@ -102,33 +103,50 @@ impl CalendarCount {
         }
     }
 
-    /// Charges a take if it fits.
-    pub(crate) fn take(&mut self, now: u64, of: &Calendar, cost: u64) -> Decision {
-        let ends_in = self.end.saturating_sub(now);
+    fn uses(self, of: &Calendar) -> QuotaUse {
         let (limit, used) = (of.max(), self.used + of.used_elsewhere);
-        let verdict = verdict(cost, &[QuotaUse { limit, used }], |_| ends_in);
+        QuotaUse { limit, used }
+    }
+}
+
+impl Counts for CalendarCount {
+    type Spec = Calendar;
+
+    fn fits(&mut self, of: &Calendar, now: Now, cost: u64) -> bool {
+        self.at(now.wall, || 0).uses(of).fits(cost)
+    }
+
+    fn answer(&mut self, of: &Calendar, now: Now, cost: u64, _: &Asked<'_>) -> Decision {
+        let mut count = self.at(now.wall, || of.period.at(now.wall).end);
+        let ends_in = count.end.saturating_sub(now.wall);
+        let verdict = verdict(cost, &[count.uses(of)], |_| ends_in);
         let receipt = (verdict == Verdict::Allowed).then(|| {
-            self.used += cost;
-            Receipt::new(self.end, self.since, cost)
+            count.used += cost;
+            if cost > 0 {
+                *self = count;
+            }
+            Receipt::new(count.end, count.since, cost)
         });
-        let used = self.used + of.used_elsewhere;
+        let used = count.uses(of).used;
         of.decision(verdict, Source::Local, (cost, used, ends_in), receipt)
     }
 
-    /// Charges units above max, if those of the receipt count in this period, and returns their
-    /// number.
-    pub(crate) fn owe(&mut self, now: u64, of: &Calendar, receipt: &Receipt, units: u64) -> u64 {
-        let is_its = self.end == receipt.stamp() && self.end > now;
-        let units = units.min(of.most().saturating_sub(self.used + of.used_elsewhere));
+    /// It does so if the units of the receipt count in this period.
+    fn owe(&mut self, of: &Calendar, now: Now, receipt: &Receipt, units: u64) -> u64 {
+        let mut count = self.at(now.wall, || receipt.stamp());
+        let is_its = count.end == receipt.stamp() && count.end > now.wall;
+        let units = units.min(of.most().saturating_sub(count.uses(of).used));
         let charged = if is_its { units } else { 0 };
-        self.used += charged;
+        if charged > 0 {
+            count.used += charged;
+            *self = count;
+        }
         charged
     }
 
-    /// Gives back units of this receipt that still count, and returns their number.
-    pub(crate) fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
+    fn refund(&mut self, _: &Calendar, now: Now, receipt: &Receipt, units: u64) -> u64 {
         let is_its = [self.end, self.since] == [receipt.stamp(), receipt.serial()];
-        if !is_its || self.end <= now {
+        if !is_its || self.end <= now.wall {
             return 0;
         }
         let given_back = units.min(receipt.units()).min(self.used);
@@ -136,15 +154,21 @@ impl CalendarCount {
         given_back
     }
 
-    /// Forgets what counts, and says whether anything did.
-    pub(crate) fn reset(&mut self, now: u64) -> bool {
-        let has_counted = self.used > 0 && self.end > now;
+    fn reset(&mut self, now: Now) -> bool {
+        let has_counted = self.used > 0 && self.end > now.wall;
         // Receipts of takes until now are not its own any more.
         *self = Self {
             end: 0,
-            since: now + 1,
+            since: now.wall + 1,
             used: 0,
         };
         has_counted
+    }
+
+    fn needed_for(&self, now: Now) -> u64 {
+        match self.end.max(self.since) {
+            0 => 0,
+            last => (last.saturating_add(Self::KEPT_BEHIND)).saturating_sub(now.wall),
+        }
     }
 }

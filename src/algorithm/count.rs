@@ -1,8 +1,11 @@
 use super::algorithm::{Algorithm, AnyState};
 use super::byte_reader::{ByteReader, ByteWriter};
+use super::core::{Asked, Counts, Now};
+use super::quota_use::QuotaUse;
 use super::sliding_window::SlidingWindow;
+use super::spec::Windows;
 use crate::decision::{Decision, Receipt};
-use crate::quota::Quota;
+use crate::quota::{MAX_QUOTAS, Quota};
 
 /// What counts under one key: the state of the algorithm that charged it last.
 ///
@@ -253,6 +256,40 @@ impl Count {
     #[must_use]
     pub fn forgotten_at(&self) -> u64 {
         self.state.state().forgotten_at()
+    }
+}
+
+impl Counts for Count {
+    type Spec = Windows;
+
+    fn fits(&mut self, of: &Windows, now: Now, cost: u64) -> bool {
+        if self.state.algorithm() != of.algorithm() {
+            return Self::new(of.algorithm()).fits(of, now, cost);
+        }
+        let mut uses = [QuotaUse::default(); MAX_QUOTAS];
+        let uses = &mut uses[..of.quotas.len().min(MAX_QUOTAS)];
+        self.state.state().load(now.micros, &of.quotas, uses);
+        uses.iter().all(|quota| quota.fits(cost))
+    }
+
+    fn answer(&mut self, of: &Windows, now: Now, cost: u64, _: &Asked<'_>) -> Decision {
+        self.take(of.config, now.micros, &of.quotas, cost)
+    }
+
+    fn owe(&mut self, of: &Windows, now: Now, _: &Receipt, units: u64) -> u64 {
+        self.owe(of.config, now.micros, &of.quotas, units, of.owe_at_most)
+    }
+
+    fn refund(&mut self, of: &Windows, now: Now, receipt: &Receipt, units: u64) -> u64 {
+        self.refund(now.micros, &of.quotas, receipt, units)
+    }
+
+    fn reset(&mut self, now: Now) -> bool {
+        self.reset(now.micros)
+    }
+
+    fn needed_for(&self, now: Now) -> u64 {
+        self.forgotten_at().saturating_sub(now.micros)
     }
 }
 

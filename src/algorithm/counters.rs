@@ -161,15 +161,6 @@ impl<T: Counter> Counters<T> {
         units
     }
 
-    /// Finds how much of each quota is used.
-    fn load(&self, now: u64, quotas: &[Quota], uses: &mut [QuotaUse]) {
-        for (quota_use, quota) in uses.iter_mut().zip(quotas) {
-            let counter = self.counter_of(quota);
-            quota_use.limit = T::limit(quota);
-            quota_use.used = counter.map_or(0, |it| it.used(now, self.last_charge));
-        }
-    }
-
     /// The counter of this quota's window.
     fn place_of(&self, quota: &Quota) -> Option<usize> {
         let window = quota.window_micros();
@@ -297,6 +288,14 @@ fn states(
 const MIN_WINDOW: u64 = 1_000;
 
 impl<T: Counter> AlgorithmState for Counters<T> {
+    fn load(&self, now: u64, quotas: &[Quota], uses: &mut [QuotaUse]) {
+        for (quota_use, quota) in uses.iter_mut().zip(quotas) {
+            let counter = self.counter_of(quota);
+            quota_use.limit = T::limit(quota);
+            quota_use.used = counter.map_or(0, |it| it.used(now, self.last_charge));
+        }
+    }
+
     fn reset(&mut self, now: u64) -> bool {
         let has_counted = self.kept.iter().any(|kept| kept.counter.ends_at() > now);
         let quota = Quota::of_micros(0, MIN_WINDOW);

@@ -1,6 +1,7 @@
 //! Counts the failures of a key, and says for how long it is held: the same as `lua/lockout.lua`.
 
 use super::constants::TEN_YEARS;
+use super::core::Hold;
 
 /// After how many failures a key is held. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,18 +51,27 @@ impl LockoutSpec {
 
 impl LockoutState {
     /// For how much longer the key is held.
-    pub(crate) fn held_for(&self, now: u64) -> Option<u64> {
+    fn held_for(&self, now: u64) -> Option<u64> {
         let held = self.until.checked_sub(now)?;
         (1..TEN_YEARS).contains(&held).then_some(held)
     }
 
     /// Whether a success would end something.
-    pub(crate) fn has_failures(&self, now: u64) -> bool {
+    fn has_failures(&self, now: u64) -> bool {
         self.ends > now && (self.step > 0 || !self.failures.is_empty())
     }
 
-    pub(crate) const fn is_needed(&self, now: u64) -> bool {
-        self.ends > now
+    /// What a take finds of it.
+    pub(crate) fn hold_at(&self, now: u64) -> Hold {
+        Hold {
+            time: self.held_for(now),
+            has_failures: self.has_failures(now),
+        }
+    }
+
+    /// For how much longer it is known, in microseconds.
+    pub(crate) const fn needed_for(&self, now: u64) -> u64 {
+        self.ends.saturating_sub(now)
     }
 
     /// What it is worth to know this, where there is too much: failures that count more than steps,
@@ -157,9 +167,9 @@ impl LockoutState {
 
     /// What of this is still true.
     fn at(&self, spec: &LockoutSpec, now: u64) -> Self {
-        let mut known = match self.is_needed(now) {
-            true => self.clone(),
-            false => Self::default(),
+        let mut known = match self.needed_for(now) {
+            0 => Self::default(),
+            _ => self.clone(),
         };
         // The clock went back: nothing is written with a later `since`.
         if known.until >= now + TEN_YEARS {

@@ -18,7 +18,8 @@
 //! [`Algorithm`] names them and says which to choose. Each algorithm has a script in the folder
 //! `lua/`, and both give the same decision for the same history. [`SlidingLog`] keeps one log for
 //! all quotas of a rule; the others keep a counter for each window. [`Count`] is the state of any
-//! of them: what a store keeps for a key. It can be written to bytes and read again.
+//! of them: what a store keeps for a key. It can be written to bytes and read again. `core.rs`
+//! decides over several states, of these and of other kinds: months, permits, held keys.
 
 #[allow(clippy::module_inception)]
 mod algorithm;
@@ -29,6 +30,7 @@ pub(crate) mod calendar;
 pub(crate) mod constants {
     include!("../../lua/constants.rs");
 }
+pub(crate) mod core;
 mod count;
 mod counter;
 mod counters;
@@ -38,6 +40,7 @@ mod gcra;
 pub(crate) mod lockout;
 mod pace;
 pub(crate) mod period;
+mod permits;
 mod quota_use;
 mod refunded_ranges;
 pub(crate) mod share;

@@ -24,15 +24,16 @@ impl QuotaUse {
         state.with_max(self.limit)
     }
 
-    fn fits(self, cost: u64) -> bool {
-        self.used + cost <= self.limit
+    /// Whether the cost fits. A quota of no units lets nothing pass, not even what costs nothing.
+    #[inline]
+    pub(super) const fn fits(self, cost: u64) -> bool {
+        self.limit > 0 && self.used + cost <= self.limit
     }
 }
 
 /// Whether the cost fits into all quotas. For each quota that it does not fit into, `wait` is
 /// called with the quota's index, and returns the microseconds until the cost fits.
 pub(super) fn verdict(cost: u64, uses: &[QuotaUse], wait: impl Fn(usize) -> u64) -> Verdict {
-    // A quota of no units lets nothing pass, not even what costs nothing.
     if uses.iter().any(|quota| cost.max(1) > quota.limit) {
         return Verdict::Never;
     }

@@ -132,6 +132,13 @@ impl Default for SlidingLog {
 }
 
 impl AlgorithmState for SlidingLog {
+    fn load(&self, now: u64, quotas: &[Quota], uses: &mut [QuotaUse]) {
+        for (quota_use, quota) in uses.iter_mut().zip(quotas) {
+            quota_use.limit = quota.max();
+            quota_use.used = self.used_in(now, quota.window_micros());
+        }
+    }
+
     fn reset(&mut self, now: u64) -> bool {
         let has_counted = self.held() > 0 && !self.is_forgotten(now);
         *self = Self {
@@ -266,14 +273,6 @@ impl SlidingLog {
         self.charge(now, quotas, cost);
         uses.iter_mut().for_each(|quota_use| quota_use.used += cost);
         (verdict, Some(Receipt::new(now, self.serial, cost)))
-    }
-
-    /// Finds how much of each quota is used.
-    fn load(&self, now: u64, quotas: &[Quota], uses: &mut [QuotaUse]) {
-        for (quota_use, quota) in uses.iter_mut().zip(quotas) {
-            quota_use.limit = quota.max();
-            quota_use.used = self.used_in(now, quota.window_micros());
-        }
     }
 
     /// Charges up to `units`, also above the limits: as many as fit under `most` of each quota.

@@ -1,17 +1,14 @@
 use std::fmt;
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use super::calendars::{CalendarOf, Calendars};
-use super::holds::Holds;
-use super::permits::Permits;
-use super::shard::{Answer, CountOf, Shard};
-use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use super::shard::{Answer, Numbers, Place, Shard, instant};
+use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
+use crate::algorithm::core::{Hold, Now, State, StateKind};
 use crate::algorithm::lockout::LockoutState;
 use crate::algorithm::spec::{Kind, Spec};
 use crate::clock::Clock;
-use crate::decision::{Decision, QuotaState, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::name::Name;
 use crate::store::{Ask, Capabilities, Change, Condition, CountAsk, Store, StoreFuture};
@@ -60,17 +57,16 @@ use crate::warning::{Warning, WarningKind};
 pub struct MemoryStore {
     pub(super) shards: Box<[Mutex<Shard>]>,
     pub(super) clock: Clock,
-    keys: AtomicUsize,
-    pub(super) max_keys: usize,
+    /// How many there are of each kind of state.
+    keys: [AtomicUsize; StateKind::ALL.len()],
+    max_keys: usize,
     /// As many keys as are 80 % of them.
     nearly_full_at: usize,
     is_nearly_full: AtomicBool,
-    /// The requests in progress.
-    pub(super) permits: Mutex<Permits>,
-    /// What counts in periods of the calendar, in as much room again as `max_keys`.
-    pub(super) calendars: Mutex<Calendars>,
-    /// The keys that a partner's answer or failures hold.
-    holds: Mutex<Holds>,
+    /// The number of the last permit.
+    last_holder: AtomicU64,
+    /// When something was forgotten last because there was no room, in microseconds.
+    forgot_at: AtomicU64,
     /// The counts of shadow rules.
     shadows: OnceLock<Box<Self>>,
 }
@@ -93,13 +89,12 @@ impl MemoryStore {
         Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             clock: Clock::default(),
-            keys: AtomicUsize::new(0),
+            keys: StateKind::ALL.map(|_| AtomicUsize::new(0)),
             max_keys,
             nearly_full_at: max_keys - max_keys.div_ceil(5),
             is_nearly_full: AtomicBool::new(false),
-            permits: Mutex::default(),
-            calendars: Mutex::default(),
-            holds: Mutex::default(),
+            last_holder: AtomicU64::new(0),
+            forgot_at: AtomicU64::new(u64::MAX),
             shadows: OnceLock::new(),
         }
     }
@@ -125,11 +120,10 @@ impl MemoryStore {
     pub fn len(&self) -> usize {
         let now = self.clock.now();
         for shard in &self.shards {
-            self.freed(lock(shard).drop_forgotten(now, usize::MAX));
+            self.drop_due(&mut lock(shard), now, usize::MAX);
         }
         let of_shadows = self.shadows.get().map_or(0, |shadows| shadows.len());
-        let of_calendars = lock(&self.calendars).len(self.clock.wall());
-        self.keys.load(Ordering::Relaxed) + of_calendars + of_shadows
+        self.number(StateKind::Windows) + self.number(StateKind::Calendar) + of_shadows
     }
 
     /// Whether nothing counts now.
@@ -166,8 +160,24 @@ impl MemoryStore {
         &self.shards[at]
     }
 
-    pub(super) fn now(&self) -> u64 {
-        self.clock.now()
+    /// Drops up to so many keys that are not needed any more.
+    #[inline]
+    pub(super) fn drop_due(&self, shard: &mut Shard, now: u64, max: usize) {
+        if shard.is_due(now) {
+            self.freed(shard.drop_forgotten(now, &self.clock, max));
+        }
+    }
+
+    /// The number of the permit that a take may get of a count of this kind.
+    pub(super) fn next_holder(&self, kind: StateKind) -> u64 {
+        match kind {
+            StateKind::Permits => self.last_holder.fetch_add(1, Ordering::Relaxed) + 1,
+            _ => 0,
+        }
+    }
+
+    fn number(&self, kind: StateKind) -> usize {
+        self.keys[kind as usize].load(Ordering::Relaxed)
     }
 
     /// The hash by which a shard knows the name, and the shard's index.
@@ -183,7 +193,7 @@ impl MemoryStore {
     pub(crate) fn decide(&self, ask: &Ask) -> Result<Decision, StoreError> {
         let part = self.part_of(ask);
         let answer = part.decide_known(ask);
-        answer.unwrap_or_else(|| part.decide_in_full(ask))
+        answer.unwrap_or_else(|| part.retry(|| part.decide_known(ask))?)
     }
 
     fn decide_known(&self, ask: &Ask) -> Answer {
@@ -193,67 +203,46 @@ impl MemoryStore {
         let Kind::Windows(windows) = &count.spec().kind else {
             return self.decide_list(ask);
         };
-        let name = count.name_in_store();
-        let of = CountOf { name, windows };
-        let (hash, mut shard, now) = self.locked(name);
-        if shard.is_due(now) {
-            // Two for each take: keys are dropped at least as fast as they come.
-            self.freed(shard.drop_forgotten(now, 2));
-        }
         if count.spec().may_be_held() {
-            let (held_for, has_failures) = match self.hold_of(ask, count, now) {
-                Ok(hold) => hold,
-                Err(full) => return Some(Err(full)),
-            };
-            if let Some(held_for) = held_for {
-                let decided = shard.take(hash, now, of, 0, || self.reserve(1))?;
-                let has_room = |it: &QuotaState| it.remaining() >= ask.cost();
-                let decided = match decided {
-                    Ok(look) if look.is_allowed() && look.quotas().iter().all(has_room) => Ok(look),
-                    _ => shard.take(hash, now, of, ask.cost(), || self.reserve(1))?,
-                };
-                return Some(decided.map(|it| held(it, count, held_for)));
-            }
-            let mut decided = shard.take(hash, now, of, ask.cost(), || self.reserve(1))?;
-            if let Ok(decision) = &mut decided {
-                decision.has_failures = decision.is_allowed() && has_failures;
-            }
-            return Some(decided);
+            return self.decide_list(ask);
         }
-        shard.take(hash, now, of, ask.cost(), || self.reserve(1))
+        let (hash, mut shard, now) = self.locked(count.name_in_store());
+        // Two for each take: keys are dropped at least as fast as they come.
+        self.drop_due(&mut shard, now, 2);
+        let reserve = || self.reserve_of(StateKind::Windows, 1);
+        let place = Place::new(count, hash, StateKind::Windows);
+        shard.take(now, place, windows, ask.cost(), reserve)
     }
 
-    /// For how much longer the key of this count is held, and whether it has failures.
-    ///
-    /// A key whose failures would find no room is refused: nothing would lock it out.
+    /// What holds the key of this count, which is in this shard. `None` if the failures of a take
+    /// would find no room: nothing would lock the key out.
     pub(super) fn hold_of(
         &self,
         ask: &Ask,
-        count: &CountAsk,
+        (count, hash): (&CountAsk, u32),
+        shard: &Shard,
         now: u64,
-    ) -> Result<(Option<u64>, bool), StoreError> {
+    ) -> Option<Hold> {
         if !count.spec().may_be_held() {
-            return Ok((None, false));
+            return Some(Hold::default());
         }
-        let mut holds = lock(&self.holds);
-        if let Some(known) = holds.known.get(&count.name_in_store().plain()) {
-            return Ok((known.held_for(now), known.has_failures(now)));
+        let place = Place::new(count, hash, StateKind::Hold);
+        if let Some(State::Hold(known)) = shard.known(place) {
+            return Some(known.hold_at(now));
         }
         let may_fail = count.spec().lockout().is_some() && !ask.only_looks();
-        match may_fail && !holds.has_room(now, self.max_keys) {
-            true => Err(self.full()),
-            false => Ok((None, false)),
-        }
+        let is_refused = may_fail && self.number(StateKind::Hold) >= self.max_keys;
+        (!is_refused).then(Hold::default)
     }
 
-    /// Decides a take of a new key for which there is no room.
+    /// Asks for what there was no room for, as long as room is made.
     #[cold]
-    fn decide_in_full(&self, ask: &Ask) -> Result<Decision, StoreError> {
+    fn retry<T>(&self, ask: impl Fn() -> Option<T>) -> Result<T, StoreError> {
         loop {
             let dropped = self.make_room();
             // Even if nothing was dropped here: another thread may just have made room.
-            if let Some(answer) = self.decide_known(ask) {
-                return answer;
+            if let Some(answer) = ask() {
+                return Ok(answer);
             }
             if !dropped {
                 return Err(self.full());
@@ -264,27 +253,25 @@ impl MemoryStore {
     /// How many units of a count are used in its period of the calendar.
     pub(crate) fn used_in_period(&self, ask: &Ask, count: &CountAsk) -> u64 {
         let part = self.part_of(ask);
-        lock(&part.calendars).used(count.name_in_store(), part.clock.wall())
+        let (hash, shard, _) = part.locked(count.name_in_store());
+        match shard.known(Place::new(count, hash, StateKind::Calendar)) {
+            Some(State::Calendar(known)) => known.at(part.clock.wall(), || 0).used,
+            _ => 0,
+        }
     }
 
     /// Gives units back, or a permit, and returns their number.
     pub(crate) fn give_back(&self, ask: &Ask, receipt: &Receipt) -> u64 {
         let part = self.part_of(ask);
         ask.given_back(receipt, |count, receipt| {
-            let name = count.name_in_store();
-            if count.spec().is_permits() {
-                return match ask.is_joint() {
-                    // A permit goes back when its request has ended.
-                    true => 0,
-                    false => lock(&part.permits).release(name, receipt),
-                };
+            let (spec, units) = (count.spec(), count.cost());
+            // A permit goes back when its request has ended.
+            if spec.is_permits() && ask.is_joint() {
+                return 0;
             }
-            if count.spec().calendar().is_some() {
-                let mut calendars = lock(&part.calendars);
-                return calendars.refund(name, part.clock.wall(), receipt, count.cost());
-            }
-            let (hash, mut shard, now) = part.locked(name);
-            shard.refund(hash, now, count, receipt)
+            let refund = |state: &mut State, now| state.refund(spec, now, receipt, units);
+            part.change_known(count, StateKind::of(spec), refund)
+                .unwrap_or(0)
         })
     }
 
@@ -293,38 +280,26 @@ impl MemoryStore {
         let part = self.part_of(ask);
         let mut least = None;
         for (at, count) in ask.counts_owed() {
-            let owe = || {
-                let name = count.name_in_store();
-                if let Some(spec) = count.spec().calendar() {
-                    let (mut calendars, now) = (lock(&part.calendars), part.clock.wall());
-                    let receipt = receipt.counts().get(at)?;
-                    let new = usize::from(!calendars.knows(name));
-                    let has_room = calendars.has_room(new, now, part.max_keys);
-                    let of = CalendarOf { name, spec, now };
-                    return has_room.then(|| calendars.owe(of, receipt, count.cost()));
-                }
-                let windows = count.spec().windows()?;
-                let (hash, mut shard, now) = part.locked(name);
-                let of = CountOf { name, windows };
-                shard.owe(hash, now, of, count.cost(), || part.reserve(1))
-            };
-            let charged = owe().or_else(|| part.make_room().then(owe).flatten());
-            let charged = charged.ok_or_else(|| part.full())?;
+            let receipt = receipt.counts().get(at).unwrap_or(receipt);
+            let (spec, units) = (count.spec(), count.cost());
+            let charged = part.change_or_add(count, StateKind::of(spec), |state, now| {
+                state.owe(spec, now, receipt, units)
+            })?;
             least = Some(least.map_or(charged, |least: u64| least.min(charged)));
         }
         Ok(least.unwrap_or(0))
     }
 
     /// Keeps a permit for another lease, also one that is not there.
-    fn keep_permit(&self, ask: &Ask, holder: &Receipt) -> u64 {
+    fn keep_permit(&self, ask: &Ask, holder: &Receipt) -> Result<u64, StoreError> {
         let part = self.part_of(ask);
-        let mut permits = lock(&part.permits);
-        for count in ask.counts() {
-            if let Some(spec) = count.spec().permits() {
-                permits.renew(count.name_in_store(), spec.lease, holder, self.clock.now());
-            }
+        let counts = ask.counts().iter();
+        for count in counts.filter(|count| count.spec().is_permits()) {
+            part.change_or_add(count, StateKind::Permits, |state, now| {
+                state.renew(count.spec(), now, holder);
+            })?;
         }
-        1
+        Ok(1)
     }
 
     /// Changes what is known of the hold of a count.
@@ -332,50 +307,94 @@ impl MemoryStore {
         &self,
         ask: &Ask,
         count: Option<&CountAsk>,
-        change: impl FnOnce(&mut LockoutState, &Spec, u64) -> u64,
+        change: impl Fn(&mut LockoutState, &Spec, u64) -> u64,
     ) -> Result<u64, StoreError> {
         let (part, Some(count)) = (self.part_of(ask), count) else {
             return Ok(0);
         };
-        let name = count.name_in_store();
-        let (_, _shard, now) = part.locked(name);
-        let mut holds = lock(&part.holds);
-        if holds.known.len() >= part.nearly_full_at {
-            part.warn();
-        }
-        let state = holds.of_new(name.plain(), now, part.max_keys);
-        Ok(change(state.ok_or_else(|| part.full())?, count.spec(), now))
+        part.change_or_add(count, StateKind::Hold, |state, now| match state {
+            State::Hold(known) => change(known, count.spec(), now.micros),
+            _ => 0,
+        })
     }
 
     /// Forgets what counts for each count, and returns how many counted.
     pub(crate) fn forget(&self, ask: &Ask) -> u64 {
         let part = self.part_of(ask);
         let forget = |count: &CountAsk| {
-            let name = count.name_in_store();
-            if count.spec().calendar().is_some() {
-                let now = part.clock.wall();
-                return u64::from(lock(&part.calendars).reset(name, now));
-            }
-            let (hash, mut shard, now) = part.locked(name);
-            let holds = &mut lock(&part.holds).known;
-            let known = holds.remove(&name.plain()).unwrap_or_default();
-            if let Some(spec) = count.spec().lockout() {
-                holds.insert(name.plain(), LockoutState::reset(spec, now));
-            }
-            let was_held = known.held_for(now).is_some() || known.has_failures(now);
-            u64::from(shard.reset(hash, name, now) || was_held)
+            let spec = count.spec();
+            let reset = |state: &mut State, now| state.reset(spec, now);
+            let counted = part.change_known(count, StateKind::of(spec), reset);
+            let was_held = match spec.lockout() {
+                // Failures of takes from before count nothing.
+                Some(_) => part.change_or_add(count, StateKind::Hold, reset).ok(),
+                None => part.change_known(count, StateKind::Hold, reset),
+            };
+            u64::from(counted == Some(true) || was_held == Some(true))
         };
-        let counts = ask.counts().iter();
-        let counts = counts.filter(|count| !count.spec().is_permits());
-        counts.map(forget).sum()
+        ask.counts().iter().map(forget).sum()
     }
 
-    /// Counts one more key if that is allowed.
-    pub(super) fn reserve(&self, number: usize) -> bool {
-        let add = |keys: usize| (keys + number <= self.max_keys).then_some(keys + number);
+    /// Changes the state of a count. `None` if there is none.
+    fn change_known<T>(
+        &self,
+        count: &CountAsk,
+        kind: StateKind,
+        change: impl FnOnce(&mut State, Now) -> T,
+    ) -> Option<T> {
+        self.change_state(count, kind, change, || false)
+    }
+
+    /// Changes the state of a count, or a new one.
+    fn change_or_add<T>(
+        &self,
+        count: &CountAsk,
+        kind: StateKind,
+        change: impl Fn(&mut State, Now) -> T,
+    ) -> Result<T, StoreError> {
+        let changed = || self.change_state(count, kind, &change, || self.reserve_of(kind, 1));
+        changed().map_or_else(|| self.retry(changed), Ok)
+    }
+
+    fn change_state<T>(
+        &self,
+        count: &CountAsk,
+        kind: StateKind,
+        change: impl FnOnce(&mut State, Now) -> T,
+        reserve: impl FnOnce() -> bool,
+    ) -> Option<T> {
+        let (hash, mut shard, now) = self.locked(count.name_in_store());
+        let now = instant(now, &self.clock, [kind]);
+        let place = Place::new(count, hash, kind);
+        shard.change(now, place, |state| change(state, now), reserve)
+    }
+
+    /// Counts so many more keys of each kind if there is room for all.
+    pub(super) fn reserve(&self, new: Numbers) -> bool {
+        let mut reserved = Numbers::default();
+        for kind in StateKind::ALL
+            .into_iter()
+            .filter(|kind| new[*kind as usize] > 0)
+        {
+            if !self.reserve_of(kind, new[kind as usize]) {
+                self.freed(reserved);
+                return false;
+            }
+            reserved[kind as usize] = new[kind as usize];
+        }
+        true
+    }
+
+    /// Counts so many more keys of a kind if there is room.
+    fn reserve_of(&self, kind: StateKind, number: usize) -> bool {
+        // There are no more permits than requests in progress.
+        let is_bounded = kind != StateKind::Permits;
+        let has_room = |keys: usize| !is_bounded || keys + number <= self.max_keys;
+        let add = |keys: usize| has_room(keys).then_some(keys + number);
         let relaxed = Ordering::Relaxed;
-        let before = self.keys.fetch_update(relaxed, relaxed, add);
-        if before.is_ok_and(|keys| (keys..keys + number).contains(&self.nearly_full_at)) {
+        let before = self.keys[kind as usize].fetch_update(relaxed, relaxed, add);
+        let passes = |keys: usize| (keys..keys + number).contains(&self.nearly_full_at);
+        if is_bounded && before.is_ok_and(passes) {
             self.warn();
         }
         before.is_ok()
@@ -389,23 +408,53 @@ impl MemoryStore {
         }
     }
 
-    pub(super) fn freed(&self, keys: usize) {
-        if keys > 0 {
-            self.keys.fetch_sub(keys, Ordering::Relaxed);
+    fn freed(&self, keys: Numbers) {
+        for (all, freed) in self.keys.iter().zip(keys) {
+            if freed > 0 {
+                all.fetch_sub(freed, Ordering::Relaxed);
+            }
         }
     }
 
-    /// Drops keys that count no longer, of the first shard that has some.
+    /// Drops keys that count no longer, of the first shard that has some. Where there are none, and
+    /// failures have no room, it forgets some.
     fn make_room(&self) -> bool {
         let now = self.clock.now();
         let mut shards = self.shards.iter();
-        shards.any(|shard| {
+        let has_dropped = shards.any(|shard| {
             let mut shard = lock(shard);
-            let dropped = shard.drop_forgotten(now, usize::MAX);
+            let dropped = shard.drop_forgotten(now, &self.clock, usize::MAX);
             // Under the lock: a thread that finds nothing to drop here finds the room.
             self.freed(dropped);
-            dropped > 0
-        })
+            dropped != Numbers::default()
+        });
+        has_dropped || self.forget_failures(now)
+    }
+
+    /// Forgets an eighth of what is known of keys that failed and are not held, the least worth
+    /// first. It does so ten times a second at most: a flood does not make each caller look at all
+    /// keys.
+    fn forget_failures(&self, now: u64) -> bool {
+        const PAUSE: u64 = 100_000;
+        let is_due = |at: u64| now.abs_diff(at) >= PAUSE;
+        let is_full = self.number(StateKind::Hold) >= self.max_keys;
+        let (relaxed, due) = (Ordering::Relaxed, |at| is_due(at).then_some(now));
+        if !is_full || self.forgot_at.fetch_update(relaxed, relaxed, due).is_err() {
+            return false;
+        }
+        let mut worths = Vec::new();
+        for shard in &self.shards {
+            let shard_of = |(worth, at)| (worth, shard, at);
+            worths.extend(lock(shard).worths(now).map(shard_of));
+        }
+        let excess = self.max_keys.div_ceil(8).min(worths.len());
+        if excess > 0 {
+            worths.select_nth_unstable_by_key(excess - 1, |it| it.0);
+        }
+        for (worth, shard, at) in &worths[..excess] {
+            self.freed(lock(shard).forget(now, *worth, *at));
+        }
+        excess > 0
     }
 
     fn full(&self) -> StoreError {
@@ -417,12 +466,6 @@ impl MemoryStore {
             ),
         )
     }
-}
-
-/// This decision about a count whose key is held for so long, in microseconds.
-pub(super) fn held(decision: Decision, count: &CountAsk, time: u64) -> Decision {
-    let time = Duration::from_micros(time);
-    decision.held_for(time, count.spec().held_verdict(time), count.cost())
 }
 
 const NEARLY_FULL: Warning = Warning::named(WarningKind::MemoryNearlyFull, "max_keys");
@@ -441,7 +484,7 @@ impl Store for MemoryStore {
         StoreFuture::ready(match change {
             Change::GiveBack(receipt) => Ok(self.give_back(ask, receipt)),
             Change::Owe(receipt) => self.charge_owed(ask, receipt),
-            Change::Renew(holder) => Ok(self.keep_permit(ask, holder)),
+            Change::Renew(holder) => self.keep_permit(ask, holder),
             Change::Hold(time) => {
                 let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
                 self.change_hold(ask, ask.first(), |state, _, now| state.hold(now, time))

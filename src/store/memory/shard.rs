@@ -4,9 +4,11 @@ use std::collections::BinaryHeap;
 use hashbrown::HashTable;
 use slab::Slab;
 
-use crate::algorithm::spec::Windows;
+use crate::algorithm::core::{Now, State, StateKind};
+use crate::algorithm::spec::{Spec, Windows};
 use crate::algorithm::{Algorithm, AlgorithmConfig, Count};
-use crate::decision::{Decision, Receipt};
+use crate::clock::Clock;
+use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::name::Name;
 use crate::quota::Quota;
@@ -17,8 +19,9 @@ use crate::store::CountAsk;
 pub(super) struct Shard {
     slots: Slab<Slot>,
     by_name: HashTable<u32>,
-    /// When each slot has to be looked at: the slot's `due` is always in here, and is never later
-    /// than the instant at which its count is forgotten. Outdated entries are skipped.
+    /// When each slot has to be looked at: the slot's `due` is always in here, and is never more
+    /// than twice as far away as the instant at which its state is forgotten. Outdated entries are
+    /// skipped.
     due: DueQueue,
 }
 
@@ -28,10 +31,10 @@ struct Slot {
     entry: Entry,
 }
 
-/// A key's count, and the hash of its name.
+/// A key's state, and the hash of its name.
 #[derive(Debug)]
 enum Entry {
-    /// Its due is the instant at which the count is forgotten.
+    /// Of windows. Its due is the instant at which the count is forgotten.
     ChargedOnce {
         hash: u32,
         once: ChargedOnce,
@@ -44,7 +47,7 @@ enum Entry {
 
 #[derive(Debug)]
 struct FullEntry {
-    count: Count,
+    state: State,
     due: u64,
 }
 
@@ -54,152 +57,247 @@ const KEPT_CAPACITY: usize = 64;
 /// [`Shard::due`] may have this many outdated entries, and as many as an eighth of the keys.
 const EXTRA_DUE_ENTRIES: usize = 64;
 
-/// A count of units: its name, and how it counts.
+/// Where the state of a count is in its shard: a hash of its name and kind, the name, and which of
+/// the states under it.
 #[derive(Clone, Copy)]
-pub(super) struct CountOf<'a> {
+pub(super) struct Place<'a> {
+    pub(super) hash: u32,
     pub(super) name: &'a Name,
-    pub(super) windows: &'a Windows,
+    pub(super) kind: StateKind,
+    pub(super) spec: &'a Spec,
 }
+
+impl<'a> Place<'a> {
+    /// That of a count, by the hash of its name.
+    #[inline]
+    pub(super) fn new(count: &'a CountAsk, hash: u32, kind: StateKind) -> Self {
+        Self {
+            hash: hash ^ kind as u32,
+            name: count.name_in_store(),
+            kind,
+            spec: count.spec(),
+        }
+    }
+}
+
+/// A state that was found, or is made.
+pub(super) struct Loaded {
+    at: Option<u32>,
+    /// It is not kept like this.
+    apart: Option<State>,
+    /// When its slot is looked at, if it says only that the key was charged once, and that counts.
+    due: Option<u64>,
+}
+
+/// This instant, and that of the host's clock if one of these kinds needs it.
+pub(super) fn instant(
+    micros: u64,
+    clock: &Clock,
+    kinds: impl IntoIterator<Item = StateKind>,
+) -> Now {
+    let needs_wall = kinds.into_iter().any(|it| it == StateKind::Calendar);
+    let wall = if needs_wall { clock.wall() } else { 0 };
+    Now { micros, wall }
+}
+
+impl Loaded {
+    /// Whether it needs room.
+    pub(super) const fn is_new(&self) -> bool {
+        self.at.is_none()
+    }
+}
+
+/// How many states of each kind.
+pub(super) type Numbers = [usize; StateKind::ALL.len()];
 
 /// `None` if there is no room for a new key. The type is that of a store's answer, so that it is
 /// not copied.
 pub(super) type Answer = Option<Result<Decision, StoreError>>;
 
 impl Shard {
-    /// Decides a take. A key that is charged for the first time calls `reserve` for its room; there
-    /// is no answer if that is refused.
+    /// Decides a take over one count of windows. A key that is charged for the first time calls
+    /// `reserve` for its room; there is no answer if that is refused.
+    #[inline]
     pub(super) fn take(
         &mut self,
-        hash: u32,
         now: u64,
-        of: CountOf<'_>,
+        of: Place<'_>,
+        windows: &Windows,
         cost: u64,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
-        let Some(at) = self.find(hash, of.name) else {
-            return self.take_first(hash, now, of, cost, reserve);
+        let Some(at) = self.find(of) else {
+            return self.take_first(now, of, windows, cost, reserve);
         };
-        match &mut self.slot(at)?.entry {
-            Entry::Full { full, .. } => {
-                let decision = charge(&mut full.count, now, of, cost);
-                // Only a shorter window, or a clock that went back, makes the due earlier.
-                if full.due > now.saturating_add(of.windows.life) {
-                    self.bring_forward(at);
-                }
-                Some(Ok(decision))
-            }
-            Entry::ChargedOnce { once, .. } => {
-                let once = *once;
-                Some(Ok(self.take_again(at, once, now, of, cost)))
-            }
-        }
-    }
-
-    fn take_first(
-        &mut self,
-        hash: u32,
-        now: u64,
-        of: CountOf<'_>,
-        cost: u64,
-        reserve: impl FnOnce() -> bool,
-    ) -> Answer {
-        let mut count = Count::new(of.windows.algorithm());
-        let decision = charge(&mut count, now, of, cost);
-        if count.forgotten_at() > now {
-            if !reserve() {
-                return None;
-            }
-            let due = count.forgotten_at();
-            self.insert(
-                hash,
-                of.name,
-                Entry::of_first(hash, now, of, cost, count),
-                due,
-            );
+        let Entry::Full { full, .. } = &mut self.slots.get_mut(at as usize)?.entry else {
+            return self.take_again(now, of, windows, cost);
+        };
+        let State::Windows(count) = &mut full.state else {
+            return None;
+        };
+        let decision = count.take(windows.config, now, &windows.quotas, cost);
+        // Only a shorter window, or a clock that went back, makes the due earlier.
+        if full.due > now.saturating_add(windows.life) {
+            self.bring_forward(at, Now::within(now));
         }
         Some(Ok(decision))
     }
 
-    /// Charges units above max, and returns their number. A new key calls `reserve` for its room;
-    /// there is no answer if that is refused.
-    pub(super) fn owe(
+    fn take_first(
         &mut self,
-        hash: u32,
         now: u64,
-        of: CountOf<'_>,
-        units: u64,
+        of: Place<'_>,
+        windows: &Windows,
+        cost: u64,
         reserve: impl FnOnce() -> bool,
-    ) -> Option<u64> {
-        let owe = |count: &mut Count| {
-            let windows = of.windows;
-            let (quotas, at_most) = (windows.quotas.as_ref(), windows.owe_at_most);
-            count.owe(windows.config, now, quotas, units, at_most)
-        };
-        if let Some(at) = self.find(hash, of.name) {
-            let charged = owe(&mut self.as_full(at)?.count);
-            self.bring_forward(at);
-            return Some(charged);
-        }
-        let mut count = Count::new(of.windows.algorithm());
-        let (charged, due) = (owe(&mut count), count.forgotten_at());
-        if charged > 0 {
+    ) -> Answer {
+        let mut count = Count::new(windows.algorithm());
+        let decision = count.take(windows.config, now, &windows.quotas, cost);
+        if decision.units() > 0 {
             if !reserve() {
                 return None;
             }
-            self.insert(hash, of.name, Entry::full(hash, count, due), due);
+            let due = count.forgotten_at();
+            let entry = match ChargedOnce::of(windows, cost, now) {
+                Some(once) => Entry::ChargedOnce {
+                    hash: of.hash,
+                    once,
+                },
+                None => Entry::full(of.hash, State::Windows(count), due),
+            };
+            self.insert(of.hash, of.name, entry, due);
         }
-        Some(charged)
+        Some(Ok(decision))
     }
 
     /// Decides a take of a key that was charged once.
     #[inline(never)]
-    fn take_again(
-        &mut self,
-        at: u32,
-        once: ChargedOnce,
-        now: u64,
-        of: CountOf<'_>,
-        cost: u64,
-    ) -> Decision {
-        let due = once.forgotten_at();
-        let is_forgotten = due <= now;
-        let mut count = match is_forgotten {
-            true => Count::new(of.windows.algorithm()),
-            false => once.count(),
+    fn take_again(&mut self, now: u64, of: Place<'_>, windows: &Windows, cost: u64) -> Answer {
+        let mut loaded = self.load(now, of);
+        let Some(State::Windows(count)) = &mut loaded.apart else {
+            return None;
         };
-        let decision = charge(&mut count, now, of, cost);
-        if decision.units() == 0 {
-            return decision;
+        let decision = count.take(windows.config, now, &windows.quotas, cost);
+        if decision.units() > 0 {
+            self.write(Now::within(now), of, loaded, Some(cost));
         }
-        if is_forgotten {
-            let due = count.forgotten_at();
-            self.keep(at, |hash| Entry::of_first(hash, now, of, cost, count));
-            self.due.push(due, at);
-        } else {
-            self.keep(at, |hash| Entry::full(hash, count, due));
-            self.bring_forward(at);
-        }
-        decision
+        Some(Ok(decision))
     }
 
-    fn keep(&mut self, at: u32, what: impl FnOnce(u32) -> Entry) {
-        if let Some(slot) = self.slot(at) {
-            slot.entry = what(slot.entry.hash());
+    /// The state of a count, to be changed and [written](Self::write).
+    pub(super) fn load(&self, now: u64, of: Place<'_>) -> Loaded {
+        let at = self.find(of);
+        let slot = at.and_then(|at| slot_at(&self.slots, at));
+        let (apart, due) = match slot.map(|slot| &slot.entry) {
+            Some(Entry::Full { .. }) => (None, None),
+            Some(Entry::ChargedOnce { once, .. }) if once.forgotten_at() > now => {
+                let state = State::Windows(once.count());
+                (Some(state), Some(once.forgotten_at()))
+            }
+            Some(Entry::ChargedOnce { .. }) | None => (Some(State::new(of.kind, of.spec)), None),
+        };
+        Loaded { at, apart, due }
+    }
+
+    pub(super) fn state<'a>(&'a mut self, loaded: &'a mut Loaded) -> &'a mut State {
+        if let Some(apart) = &mut loaded.apart {
+            return apart;
+        }
+        let slot = loaded.at.and_then(|at| self.slots.get_mut(at as usize));
+        match slot.map(|slot| &mut slot.entry) {
+            Some(Entry::Full { full, .. }) => &mut full.state,
+            _ => unreachable!("it was found under this lock"),
         }
     }
 
-    /// Moves a slot's due forward to the instant at which its count is forgotten, if that is
+    /// Keeps a state that was changed: by a take of this cost, or by something else. There is room
+    /// for it if it is new.
+    pub(super) fn write(&mut self, now: Now, of: Place<'_>, loaded: Loaded, cost: Option<u64>) {
+        let Some(state) = loaded.apart else {
+            return loaded.at.map_or((), |at| self.bring_forward(at, now));
+        };
+        let forgotten_at = now.micros.saturating_add(state.needed_for(now));
+        let due = loaded.due.unwrap_or(forgotten_at);
+        let first = cost.filter(|_| loaded.due.is_none());
+        let first = first.zip(of.spec.windows());
+        let once = first.and_then(|(cost, windows)| ChargedOnce::of(windows, cost, now.micros));
+        let hash = of.hash;
+        let entry = match once {
+            Some(once) => Entry::ChargedOnce { hash, once },
+            None => Entry::full(hash, state, due),
+        };
+        let Some(at) = loaded.at else {
+            return self.insert(hash, of.name, entry, due);
+        };
+        self.slots[at as usize].entry = entry;
+        match loaded.due {
+            Some(_) => self.bring_forward(at, now),
+            None => self.due.push(due, at),
+        }
+    }
+
+    /// Changes a state. A new one that is needed then calls `reserve` for its room; the answer is
+    /// `None` if that is refused.
+    pub(super) fn change<T>(
+        &mut self,
+        now: Now,
+        of: Place<'_>,
+        change: impl FnOnce(&mut State) -> T,
+        reserve: impl FnOnce() -> bool,
+    ) -> Option<T> {
+        let mut loaded = self.load(now.micros, of);
+        let state = self.state(&mut loaded);
+        let changed = change(state);
+        let is_needed = state.needed_for(now) > 0;
+        if loaded.is_new() && !is_needed {
+            return Some(changed);
+        }
+        if loaded.is_new() && !reserve() {
+            return None;
+        }
+        self.write(now, of, loaded, None);
+        Some(changed)
+    }
+
+    /// The state of a count, if it is more than that the key was charged once.
+    pub(super) fn known(&self, of: Place<'_>) -> Option<&State> {
+        slot_at(&self.slots, self.find(of)?)?.entry.state()
+    }
+
+    /// What each state that may go where there is no room is worth, and its place.
+    pub(super) fn worths(&self, now: u64) -> impl Iterator<Item = ((bool, u64), usize)> {
+        let worth = move |slot: &Slot| slot.entry.state()?.worth(now);
+        let slots = self.slots.iter();
+        slots.filter_map(move |(at, slot)| Some((worth(slot)?, at)))
+    }
+
+    /// Forgets the state at a place if it still is [worth](Self::worths) this.
+    pub(super) fn forget(&mut self, now: u64, worth: (bool, u64), at: usize) -> Numbers {
+        let mut dropped = Numbers::default();
+        let state = self.slots.get(at).and_then(|slot| slot.entry.state());
+        if let Some(state) = state
+            && state.worth(now) == Some(worth)
+        {
+            dropped[state.kind() as usize] += 1;
+            self.remove(at as u32);
+        }
+        dropped
+    }
+
+    /// Moves a slot's due forward to the instant at which its state is forgotten, if that is much
     /// earlier.
     #[cold]
-    fn bring_forward(&mut self, at: u32) {
+    fn bring_forward(&mut self, at: u32, now: Now) {
         let slot = self.slots.get_mut(at as usize);
         let Some(Entry::Full { full, .. }) = slot.map(|slot| &mut slot.entry) else {
             return;
         };
-        let forgotten_at = full.count.forgotten_at();
-        if forgotten_at >= full.due {
+        let needed_for = full.state.needed_for(now);
+        // A refund makes it a little earlier, which is not worth an entry.
+        if now.micros.saturating_add(needed_for.saturating_mul(2)) >= full.due {
             return;
         }
+        let forgotten_at = now.micros + needed_for;
         full.due = forgotten_at;
         self.due.push(forgotten_at, at);
         if self.due.len() > EXTRA_DUE_ENTRIES + self.slots.len() + self.slots.len() / 8 {
@@ -209,53 +307,12 @@ impl Shard {
         }
     }
 
-    /// Gives back as many units as the take costs.
-    pub(super) fn refund(&mut self, hash: u32, now: u64, of: &CountAsk, receipt: &Receipt) -> u64 {
-        let Some(at) = self.find(hash, of.name_in_store()) else {
-            return 0;
-        };
-        let (full, quotas, units) = (self.as_full(at), of.quotas(), of.cost());
-        full.map_or(0, |full| full.count.refund(now, quotas, receipt, units))
-    }
-
-    /// Resets a key's count, and returns whether anything of it still counted. The key is dropped
-    /// as soon as the count is forgotten.
-    pub(super) fn reset(&mut self, hash: u32, name: &Name, now: u64) -> bool {
-        let Some(at) = self.find(hash, name) else {
-            return false;
-        };
-        let full = self.as_full(at);
-        let has_counted = full.is_some_and(|full| full.count.reset(now));
-        self.bring_forward(at);
-        has_counted
-    }
-
-    /// The key's count, which no longer says only that the key was charged once.
-    fn as_full(&mut self, at: u32) -> Option<&mut FullEntry> {
-        let entry = &mut self.slot(at)?.entry;
-        if let Entry::ChargedOnce { hash, once } = entry {
-            *entry = Entry::full(*hash, once.count(), once.forgotten_at());
-        }
-        match entry {
-            Entry::Full { full, .. } => Some(full),
-            Entry::ChargedOnce { .. } => None,
-        }
-    }
-
-    #[inline]
-    fn slot(&mut self, at: u32) -> Option<&mut Slot> {
-        self.slots.get_mut(at as usize)
-    }
-
-    /// Whether there is a count of this name.
-    pub(super) fn knows(&self, hash: u32, name: &Name) -> bool {
-        self.find(hash, name).is_some()
-    }
-
-    fn find(&self, hash: u32, name: &Name) -> Option<u32> {
-        let slots = &self.slots;
-        let is_it = |at: &u32| slot_at(slots, *at).is_some_and(|slot| name.is(&slot.name));
-        self.by_name.find(widened(hash), is_it).copied()
+    /// The hashes tell the kinds of state under a name apart.
+    #[inline(never)]
+    fn find(&self, of: Place<'_>) -> Option<u32> {
+        let is_it = |slot: &Slot| slot.entry.hash() == of.hash && of.name.is(&slot.name);
+        let is_it = |at: &u32| slot_at(&self.slots, *at).is_some_and(is_it);
+        self.by_name.find(widened(of.hash), is_it).copied()
     }
 
     fn insert(&mut self, hash: u32, name: &Name, entry: Entry, due: u64) {
@@ -281,9 +338,9 @@ impl Shard {
     }
 
     /// Looks at up to `max` keys that are due, drops those that are forgotten, and returns their
-    /// number.
-    pub(super) fn drop_forgotten(&mut self, now: u64, max: usize) -> usize {
-        let mut dropped = 0;
+    /// numbers.
+    pub(super) fn drop_forgotten(&mut self, now: u64, clock: &Clock, max: usize) -> Numbers {
+        let mut dropped = Numbers::default();
         for _ in 0..max {
             let Some((due, at)) = self.due.pop(now) else {
                 break;
@@ -294,18 +351,22 @@ impl Shard {
             if !slot.entry.is_due_at(due) {
                 continue;
             }
+            let kind = slot.entry.kind();
             if let Entry::Full { full, .. } = &mut slot.entry {
-                let forgotten_at = full.count.forgotten_at();
-                if forgotten_at > now {
-                    full.due = forgotten_at;
-                    self.due.push(forgotten_at, at);
+                let needed_for = full.state.needed_for(instant(now, clock, [kind]));
+                if needed_for > 0 {
+                    full.due = now.saturating_add(needed_for);
+                    self.due.push(full.due, at);
                     continue;
                 }
             }
             self.remove(at);
-            dropped += 1;
+            dropped[kind as usize] += 1;
         }
-        if dropped > 0 && self.slots.is_empty() && self.slots.capacity() > KEPT_CAPACITY {
+        if dropped != Numbers::default()
+            && self.slots.is_empty()
+            && self.slots.capacity() > KEPT_CAPACITY
+        {
             *self = Self::default();
         }
         dropped
@@ -323,19 +384,8 @@ impl Shard {
 }
 
 impl Entry {
-    /// The entry of a key's first take.
-    fn of_first(hash: u32, now: u64, of: CountOf<'_>, cost: u64, count: Count) -> Self {
-        match ChargedOnce::of(of.windows, cost, now) {
-            Some(once) => Self::ChargedOnce { hash, once },
-            None => {
-                let due = count.forgotten_at();
-                Self::full(hash, count, due)
-            }
-        }
-    }
-
-    fn full(hash: u32, count: Count, due: u64) -> Self {
-        let full = Box::new(FullEntry { count, due });
+    fn full(hash: u32, state: State, due: u64) -> Self {
+        let full = Box::new(FullEntry { state, due });
         Self::Full { hash, full }
     }
 
@@ -343,6 +393,18 @@ impl Entry {
         match self {
             Self::ChargedOnce { hash, .. } | Self::Full { hash, .. } => *hash,
         }
+    }
+
+    /// A key that was charged once has no other.
+    fn state(&self) -> Option<&State> {
+        match self {
+            Self::ChargedOnce { .. } => None,
+            Self::Full { full, .. } => Some(&full.state),
+        }
+    }
+
+    fn kind(&self) -> StateKind {
+        self.state().map_or(StateKind::Windows, State::kind)
     }
 
     fn is_due_at(&self, due: u64) -> bool {
@@ -356,11 +418,6 @@ impl Entry {
 #[inline]
 fn slot_at(slots: &Slab<Slot>, at: u32) -> Option<&Slot> {
     slots.get(at as usize)
-}
-
-#[inline]
-fn charge(count: &mut Count, now: u64, of: CountOf<'_>, cost: u64) -> Decision {
-    count.take(of.windows.config, now, &of.windows.quotas, cost)
 }
 
 /// The table uses the lowest and the highest bits of a hash.
