@@ -13,27 +13,25 @@ use crate::connection::{
     ServerClock,
 };
 
+/// What a call does, of whichever kind it is.
+macro_rules! of_each_kind {
+    ($calls:expr, $call:ident => $does:expr) => {
+        match $calls {
+            CountCall::Takes($call) => $does,
+            CountCall::Refunds($call) => $does,
+            CountCall::Own($call) => $does,
+        }
+    };
+}
+
 /// The flight of questions about counts, and of calls that travel with them. It is the source of
 /// the questions of all stores.
-///
-/// A lone take or refund is a call itself.
-pub(super) fn flight(mut questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
-    if let [question] = &*questions
-        && let Some(asked) = CountQuestion::of(question)
-        && !matches!(asked.what, CountOperation::Own(_))
-    {
-        let is_take = CallKind::of(question).is_take();
-        let question = questions.remove(0);
-        return match is_take {
-            true => {
-                let call = TakeCall::lone(question, carrier.clock());
-                carrier.carry(smallvec![call])
-            }
-            false => carrier.carry(smallvec![RefundCall::lone(question)]),
-        };
+pub(super) fn flight(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
+    let mut calls = calls_of(questions, carrier.clock());
+    match calls.len() {
+        1 => of_each_kind!(calls.remove(0), call => carrier.carry(smallvec![call])),
+        _ => carrier.carry(calls),
     }
-    let calls = calls_of(questions, carrier.clock());
-    carrier.carry(calls)
 }
 
 /// Groups questions into calls, in the order in which the calls are sent.
@@ -58,8 +56,14 @@ fn calls_of(questions: Questions, clock: &ServerClock) -> SmallVec<[CountCall; 1
         counts: HashTable::new(),
         clock,
     };
+    let is_lone = questions.len() == 1;
     for question in questions {
-        match CountQuestion::of(&question) {
+        match CountQuestion::of(&question).map(|asked| &asked.what) {
+            Some(what) if is_lone && !matches!(what, CountOperation::Own(_)) => {
+                let mut call = CountCall::new(CallKind::of(&question));
+                call.push(0, question, clock);
+                grouping.calls.push(call);
+            }
             Some(_) => grouping.add(question),
             None => grouping.calls.push(CountCall::own(question)),
         }
@@ -256,17 +260,6 @@ impl CountCall {
             Self::Own(_) => unreachable!("it has room for no other question"),
         }
     }
-}
-
-/// What a call does, of whichever kind it is.
-macro_rules! of_each_kind {
-    ($calls:expr, $call:ident => $does:expr) => {
-        match $calls {
-            CountCall::Takes($call) => $does,
-            CountCall::Refunds($call) => $does,
-            CountCall::Own($call) => $does,
-        }
-    };
 }
 
 impl FlightCall for CountCall {

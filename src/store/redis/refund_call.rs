@@ -30,13 +30,6 @@ pub(super) struct RefundCall {
 type CountRefunds = SmallVec<[Question; 1]>;
 
 impl RefundCall {
-    /// The call of a refund that shares it with no other.
-    pub(super) fn lone(question: Question) -> Self {
-        let mut call = Self::new(CallKind::of(&question));
-        call.push(0, question);
-        call
-    }
-
     /// A call about one count, without refunds yet.
     pub(super) fn new(kind: CallKind) -> Self {
         Self {

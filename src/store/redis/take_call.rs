@@ -225,13 +225,6 @@ impl Row {
 }
 
 impl TakeCall {
-    /// The call of a take that shares it with no other.
-    pub(super) fn lone(question: Question, clock: &ServerClock) -> Self {
-        let mut call = Self::new(CallKind::of(&question));
-        call.push(0, question, clock);
-        call
-    }
-
     /// A call with one key, without takes yet.
     pub(super) fn new(kind: CallKind) -> Self {
         Self {
