@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use futures_util::future::BoxFuture;
 use hashbrown::HashTable;
 use redis::{Cmd, Value};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::question::{CountKey, CountOperation, CountQuestion};
 use super::refund_call::RefundCall;
@@ -13,11 +13,25 @@ use crate::connection::{
     ServerClock,
 };
 
+/// What a call does, of whichever kind it is.
+macro_rules! of_each_kind {
+    ($calls:expr, $call:ident => $does:expr) => {
+        match $calls {
+            CountCall::Takes($call) => $does,
+            CountCall::Refunds($call) => $does,
+            CountCall::Own($call) => $does,
+        }
+    };
+}
+
 /// The flight of questions about counts, and of calls that travel with them. It is the source of
 /// the questions of all stores.
 pub(super) fn flight(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
-    let calls = calls_of(questions, carrier.clock());
-    carrier.carry(calls)
+    let mut calls = calls_of(questions, carrier.clock());
+    match calls.len() {
+        1 => of_each_kind!(calls.remove(0), call => carrier.carry(smallvec![call])),
+        _ => carrier.carry(calls),
+    }
 }
 
 /// Groups questions into calls, in the order in which the calls are sent.
@@ -250,46 +264,26 @@ impl CountCall {
 
 impl FlightCall for CountCall {
     fn command(&self, clock: &ServerClock) -> Cmd {
-        match self {
-            Self::Takes(call) => call.command(clock),
-            Self::Refunds(call) => call.command(clock),
-            Self::Own(call) => call.command(clock),
-        }
+        of_each_kind!(self, call => call.command(clock))
     }
 
     fn shape(&self) -> (SendOptions, usize) {
-        match self {
-            Self::Takes(call) => call.shape(),
-            Self::Refunds(call) => call.shape(),
-            Self::Own(call) => call.shape(),
-        }
+        of_each_kind!(self, call => call.shape())
     }
 
     fn is_numbered(&self) -> bool {
-        !matches!(self, Self::Own(call) if !call.is_numbered())
+        of_each_kind!(self, call => call.is_numbered())
     }
 
     fn is_answered_by(&self, reply: &Value) -> bool {
-        match self {
-            Self::Takes(call) => call.is_answered_by(reply),
-            Self::Refunds(call) => call.is_answered_by(reply),
-            Self::Own(call) => call.is_answered_by(reply),
-        }
+        of_each_kind!(self, call => call.is_answered_by(reply))
     }
 
     fn hand_out(self, reply: Value, trip: RoundTrip, carrier: &Carrier) {
-        match self {
-            Self::Takes(call) => call.hand_out(&reply, trip, carrier),
-            Self::Refunds(call) => call.hand_out(reply, carrier),
-            Self::Own(call) => call.hand_out(reply, trip, carrier),
-        }
+        of_each_kind!(self, call => call.hand_out(reply, trip, carrier))
     }
 
     fn into_questions(self) -> Vec<Question> {
-        match self {
-            Self::Takes(call) => call.into_questions(),
-            Self::Refunds(call) => call.into_questions(),
-            Self::Own(call) => call.into_questions(),
-        }
+        of_each_kind!(self, call => call.into_questions())
     }
 }

@@ -5,7 +5,9 @@ use super::question::{CountKey, CountOperation, CountQuestion, of_given_back};
 use super::take_call::{CallKind, NO_DEADLINE};
 use super::take_script::write;
 use crate::algorithm::Algorithm;
-use crate::connection::{CallId, Carrier, Question, SendOptions, ServerClock};
+use crate::connection::{
+    CallId, Carrier, FlightCall, Question, RoundTrip, SendOptions, ServerClock,
+};
 
 /// The most refunds in one script call. Such a call of a log occupies the server for about 0.2 ms,
 /// or 0.3 ms where they come in any order; of the other algorithms for less.
@@ -67,10 +69,20 @@ impl RefundCall {
         CountQuestion::in_call(&self.counts[count][0]).first()
     }
 
+    /// Until when the server may renew a permit.
+    fn deadline(&self, question: &Question, clock: &ServerClock) -> u64 {
+        match self.kind.now {
+            Some(_) => NO_DEADLINE,
+            None => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
+        }
+    }
+}
+
+impl FlightCall for RefundCall {
     /// The script call: two keys and the receipts of each count, or one and the holders of permits,
     /// the command that announces them, a test's clock if there is one, and the call id. See
     /// `lua/include/refund_begin.lua`, and `lua/permits/renew.lua`.
-    pub(super) fn command(&self, clock: &ServerClock) -> Cmd {
+    fn command(&self, clock: &ServerClock) -> Cmd {
         let has_two_keys = !self.kind.is_of_permits();
         let keys = (1 + usize::from(has_two_keys)) * self.counts.len();
         let bytes = 192 * self.counts.len() + 28 * self.number_of_refunds + 64;
@@ -114,22 +126,13 @@ impl RefundCall {
         command
     }
 
-    /// Until when the server may renew a permit.
-    fn deadline(&self, question: &Question, clock: &ServerClock) -> u64 {
-        match self.kind.now {
-            Some(_) => NO_DEADLINE,
-            None => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
-        }
-    }
-
-    /// Whether this reply is the one to this call.
-    pub(super) fn is_answered_by(&self, reply: &Value) -> bool {
+    fn is_answered_by(&self, reply: &Value) -> bool {
         self.id.is_in(reply)
     }
 
     /// Hands out the replies. If the reply is not that of this call or cannot be read, all refunds
     /// get an error, and the connection is closed.
-    pub(super) fn hand_out(self, reply: Value, carrier: &Carrier) {
+    fn hand_out(self, reply: Value, _: RoundTrip, carrier: &Carrier) {
         let replies = match self.id.read(reply).map(|numbered| numbered.reply) {
             Some(Value::Array(replies)) if replies.len() == self.number_of_refunds => replies,
             _ => return carrier.condemn(self.into_questions()),
@@ -145,13 +148,12 @@ impl RefundCall {
         }
     }
 
-    /// How the call is sent, and how many keys it has: those of each count count as one.
-    pub(super) fn shape(&self) -> (SendOptions, usize) {
+    /// The keys of each count count as one.
+    fn shape(&self) -> (SendOptions, usize) {
         (self.kind.options, self.counts.len())
     }
 
-    /// The refunds of all counts.
-    pub(super) fn into_questions(self) -> Vec<Question> {
+    fn into_questions(self) -> Vec<Question> {
         self.counts.into_iter().flatten().collect()
     }
 }

@@ -14,7 +14,8 @@ use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
 use crate::algorithm::spec::Windows;
 use crate::connection::{
-    CallId, Carrier, Question, RoundTrip, Script, SendOptions, ServerClock, publish_command,
+    CallId, Carrier, FlightCall, Question, RoundTrip, Script, SendOptions, ServerClock,
+    publish_command,
 };
 
 /// The most keys and takes in one script call. Such a call occupies the server for at most about
@@ -298,9 +299,11 @@ impl TakeCall {
     pub(super) fn counts(&self, key: usize) -> &[CountKey] {
         self.keys[key].counts()
     }
+}
 
+impl FlightCall for TakeCall {
     /// The script call: keys, questions, call id, and a test's clock if there is one.
-    pub(super) fn command(&self, clock: &ServerClock) -> Cmd {
+    fn command(&self, clock: &ServerClock) -> Cmd {
         let keys = match self.kind.holds {
             true => 2 * self.number_of_counts,
             false => self.number_of_counts,
@@ -325,8 +328,7 @@ impl TakeCall {
         command
     }
 
-    /// Whether this reply is the one to this call.
-    pub(super) fn is_answered_by(&self, reply: &Value) -> bool {
+    fn is_answered_by(&self, reply: &Value) -> bool {
         matches!(reply, Value::BulkString(bytes) if id_in(bytes) == Some(self.id.number()))
     }
 
@@ -335,9 +337,9 @@ impl TakeCall {
     ///
     /// If the reply is not that of this call or cannot be read, all takes get an error, and the
     /// connection is closed.
-    pub(super) fn hand_out(self, reply: &Value, trip: RoundTrip, carrier: &Carrier) {
+    fn hand_out(self, reply: Value, trip: RoundTrip, carrier: &Carrier) {
         let mut replies = SmallVec::<[_; 1]>::with_capacity(self.number_of_takes);
-        let read = match reply {
+        let read = match &reply {
             Value::BulkString(bytes) => {
                 read_replies(bytes, self.id.number(), &self.keys, &mut replies)
             }
@@ -370,13 +372,11 @@ impl TakeCall {
         }
     }
 
-    /// How the call is sent, and how many keys it has.
-    pub(super) fn shape(&self) -> (SendOptions, usize) {
+    fn shape(&self) -> (SendOptions, usize) {
         (self.kind.options, self.number_of_counts)
     }
 
-    /// The takes of all keys.
-    pub(super) fn into_questions(self) -> Vec<Question> {
+    fn into_questions(self) -> Vec<Question> {
         let keys = self.keys.into_iter();
         keys.flat_map(|key| key.questions).collect()
     }

@@ -212,7 +212,7 @@ impl Connection {
                 let label = &self.inner.label;
                 let (question, reply) =
                     Question::new::<Value, _>(call, None, None, deadline, label);
-                let reply = reply.on(node.enqueue(question, Driver::Dispatcher));
+                let reply = reply.sending(node.enqueue(question, Driver::Dispatcher));
                 self.runtime().spawn(reply);
             };
             match &self.inner.nodes {
@@ -325,7 +325,7 @@ impl Connection {
     ) -> ReplyFuture<T> {
         let label = &self.inner.label;
         let (question, reply) = Question::new(question, source, slot, deadline, label);
-        reply.on(match &self.inner.nodes {
+        reply.sending(match &self.inner.nodes {
             Nodes::One(node) => node.enqueue(question, driver),
             #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.enqueue(question, driver),

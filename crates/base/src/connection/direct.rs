@@ -1,98 +1,55 @@
 //! A question that its caller sends by itself, in a flight of its own.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-// Its first poll has to write, whatever else the caller's task has done.
-#[allow(
-    deprecated,
-    reason = "newer versions have it in a module that older ones lack"
-)]
-use tokio::task::unconstrained;
-
+use super::flight::{Carrier, flight_of, fly};
 use super::node::NodeCore;
-use super::queue::Queue;
-use crate::in_flight_counter::InFlight;
-use crate::sync::lock;
+use super::queue::Questions;
 
-/// A flight of one question that its caller drives: no task stands between the caller and the
-/// client.
+/// Who sends a question.
+#[derive(Debug, Clone, Copy)]
+pub enum Driver {
+    /// Its caller: its future sends it, if nothing else waits.
+    Caller,
+    /// The node's task.
+    Dispatcher,
+}
+
+/// A question that waits in the queue alone, or did so. The dispatcher has had no notice of it.
 ///
 /// A take that comes to an empty queue waits there without notice to the dispatcher. If it is still
 /// alone when its future is polled for the first time, few questions are [in
 /// progress](Gathering), and every earlier one is written, the caller takes it out again and sends
-/// it. So nobody is overtaken, and takes that are asked together travel together.
-///
-/// The caller drives the flight while it waits. The dispatcher takes over when the caller leaves,
-/// and when the connection looks silent, because the caller may just not poll. The answer goes to
-/// the question's sender in either case.
-pub(super) struct DirectFlight {
-    state: Mutex<DirectState>,
-    queue: Arc<Queue>,
+/// it. So nobody is overtaken, takes that are asked together travel together, and no task stands
+/// between a lone caller and the client. From then on it is a flight like any other.
+pub(super) struct Alone {
+    pub(super) node: Arc<NodeCore>,
+    pub(super) ticket: u64,
 }
 
-struct DirectState {
-    /// `None` when it has ended.
-    flight: Option<(BoxFuture<'static, ()>, InFlight)>,
-    /// The wakers of its drivers, by [`Driver`]. The flight wakes the one that polled it last, and
-    /// that one wakes the other at the end.
-    wakers: [Option<Waker>; 2],
-}
-
-/// The task that drives a flight.
-#[derive(Debug, Clone, Copy)]
-pub enum Driver {
-    /// That of the caller: its future sends the question itself, if nothing else waits.
-    Caller,
-    /// The node's.
-    Dispatcher,
-}
-
-impl DirectFlight {
-    /// A flight of a question of this queue.
-    pub(super) fn new(
-        flight: BoxFuture<'static, ()>,
-        in_flight: InFlight,
-        queue: &Arc<Queue>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(DirectState {
-                flight: Some((flight, in_flight)),
-                wakers: [None, None],
-            }),
-            queue: Arc::clone(queue),
-        })
-    }
-
-    /// Drives it. The caller is not woken for what it sees here: a task that wakes itself is
-    /// scheduled behind others, and wakes another thread.
-    pub(super) fn poll(&self, driver: Driver, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.state);
-        let Some((flight, _)) = &mut state.flight else {
-            return Poll::Ready(());
-        };
-        // A panic is nobody else's, as in the dispatcher.
-        let poll = AssertUnwindSafe(|| unconstrained(flight).poll_unpin(cx));
-        if let Ok(Poll::Pending) = catch_unwind(poll) {
-            match &mut state.wakers[driver as usize] {
-                Some(waker) => waker.clone_from(cx.waker()),
-                none => *none = Some(cx.waker().clone()),
+impl Alone {
+    /// Sends the question, or gives the dispatcher notice of it.
+    pub(super) fn send(self) {
+        let Self { node, ticket } = self;
+        let queue = &node.endpoint.queue;
+        let taken = queue.take_alone(ticket, || {
+            let link = node.state.borrow().link()?;
+            let max = queue.gathering.max_in_progress();
+            let in_flight = link.inner.questions.try_acquire(max);
+            if in_flight.is_none() {
+                queue.gathering.begin();
             }
-            return Poll::Pending;
+            Some((link, in_flight?))
+        });
+        let Some((mut question, (link, in_flight), _departing)) = taken else {
+            return;
+        };
+        question.departs();
+        let carrier = Carrier::new(link, node.endpoint.clone());
+        if let Some(flight) = flight_of(Questions::from_iter([question]), carrier) {
+            fly(flight, in_flight);
         }
-        state.flight = None;
-        let other = state.wakers[1 - driver as usize].take();
-        drop(state);
-        other.into_iter().for_each(Waker::wake);
-        Poll::Ready(())
-    }
-
-    fn is_over(&self) -> bool {
-        lock(&self.state).flight.is_none()
     }
 }
 
@@ -100,7 +57,7 @@ impl DirectFlight {
 ///
 /// Below so many, a flight carries too few questions to pay for the dispatcher's task, which wakes
 /// another thread: see the table in `benches/README.md`.
-pub(super) const MAX_OWN_CALLS: usize = 8;
+const MAX_OWN_CALLS: usize = 8;
 
 /// Whether questions gather for flights of the dispatcher while fewer than [`MAX_OWN_CALLS`] are in
 /// progress, which they are between two flights at any rate of questions.
@@ -143,48 +100,6 @@ impl Gathering {
             let mean = (mean * (Self::FLIGHTS - 1) + questions) / Self::FLIGHTS;
             let mean = if mean < Self::END { 0 } else { mean };
             self.mean.store(mean, Ordering::Relaxed);
-        }
-    }
-}
-
-/// How a question is sent.
-pub(super) enum SendPath {
-    /// It waits in the queue alone, or did so. The dispatcher has had no notice of it.
-    Alone { node: Arc<NodeCore>, ticket: u64 },
-    /// The caller drives its flight.
-    Direct(Arc<DirectFlight>),
-    /// The dispatcher does the rest.
-    Queued,
-}
-
-impl SendPath {
-    /// Goes on. Ready if the dispatcher does the rest, or the flight has ended.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = match self {
-            Self::Alone { node, ticket } => match node.direct_flight(*ticket, cx) {
-                Some((flight, polled)) => {
-                    *self = Self::Direct(flight);
-                    polled
-                }
-                None => Poll::Ready(()),
-            },
-            Self::Direct(flight) => flight.poll(Driver::Caller, cx),
-            Self::Queued => return Poll::Ready(()),
-        };
-        if polled.is_ready() {
-            *self = Self::Queued;
-        }
-        polled
-    }
-}
-
-/// The caller has left, or waits no longer: the dispatcher drives what is under way.
-impl Drop for SendPath {
-    fn drop(&mut self) {
-        if let Self::Direct(flight) = self
-            && !flight.is_over()
-        {
-            flight.queue.adopt(Arc::clone(flight));
         }
     }
 }

@@ -1,9 +1,19 @@
-use std::sync::atomic::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::{Arg, Cmd, RedisError, RedisResult, Value};
 use smallvec::SmallVec;
+// Its first poll has to write, whatever else the task has done.
+#[allow(
+    deprecated,
+    reason = "newer versions have it in a module that older ones lack"
+)]
+use tokio::task::unconstrained;
 
 use super::call_id::{CallId, NumberedReply};
 use super::errors::{is_about_a_key, is_unknown_script, needs_another_connection, store_error};
@@ -13,6 +23,7 @@ use super::question::{CallQuestion, Label, Question, SendOptions};
 use super::queue::Questions;
 use super::server_clock::ServerClock;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::sync::lock;
 
 /// Makes a flight out of the questions that wait, of which at least one is its own.
 ///
@@ -30,6 +41,57 @@ pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFut
     };
     let source = questions.iter().find_map(|question| question.source);
     (!questions.is_empty()).then(|| source.unwrap_or(of_calls)(questions, carrier))
+}
+
+/// Sends a flight, and lets it go on until it has ended; then `in_progress` is dropped.
+pub(super) fn fly<T: Send + 'static>(flight: BoxFuture<'static, ()>, in_progress: T) {
+    let flight = Mutex::new(Some((flight, in_progress)));
+    let wakes = AtomicUsize::new(0);
+    Arc::new(UnderWay { flight, wakes }).wake();
+}
+
+/// A flight that was sent, or cannot be sent yet.
+///
+/// Whoever wakes it polls it at once: the client's task, which has read the reply, hands out the
+/// answers itself. No task stands between, and no caller: one that leaves or stops polling delays
+/// nobody. It ends with its connection at the latest, which wakes it, too.
+struct UnderWay<T> {
+    /// With what is in progress until it has ended. Only one wake-up at a time locks it.
+    flight: Mutex<Option<(BoxFuture<'static, ()>, T)>>,
+    /// Wake-ups since it was last seen asleep.
+    wakes: AtomicUsize,
+}
+
+impl<T: Send + 'static> Wake for UnderWay<T> {
+    fn wake(self: Arc<Self>) {
+        if self.wakes.fetch_add(1, Ordering::AcqRel) > 0 {
+            // Whoever polls it now, perhaps this very thread, polls it once more.
+            return;
+        }
+        let waker = Waker::from(Arc::clone(&self));
+        let mut seen = 1;
+        loop {
+            self.poll(&mut Context::from_waker(&waker));
+            let ordering = (Ordering::AcqRel, Ordering::Acquire);
+            let asleep = self.wakes.compare_exchange(seen, 0, ordering.0, ordering.1);
+            let Err(wakes) = asleep else { return };
+            seen = wakes;
+        }
+    }
+}
+
+impl<T> UnderWay<T> {
+    fn poll(&self, cx: &mut Context<'_>) {
+        let mut state = lock(&self.flight);
+        let Some((flight, _)) = &mut *state else {
+            return;
+        };
+        // A panic is nobody else's. Its callers get an error, since their questions are dropped.
+        let poll = AssertUnwindSafe(|| unconstrained(flight).poll_unpin(cx));
+        if !matches!(catch_unwind(poll), Ok(Poll::Pending)) {
+            *state = None;
+        }
+    }
 }
 
 /// A script call or command, with the questions that its reply is for.
@@ -76,8 +138,8 @@ pub trait FlightCall: Send + Sized + 'static {
 ///                             way
 /// ```
 ///
-/// It is dropped with its node; its callers then get an error immediately. Every question in it
-/// gets a reply or goes back into a queue exactly once: the calls are consumed by value.
+/// Every question in it gets a reply or goes back into a queue exactly once: the calls are consumed
+/// by value.
 struct Flight<C> {
     /// In the order in which they are sent. A lone one needs no allocation.
     calls: SmallVec<[C; 1]>,
@@ -196,7 +258,7 @@ impl Carrier {
         Self { link, endpoint }
     }
 
-    /// The flight of these calls, for the task that drives it.
+    /// The flight of these calls.
     pub fn carry<C: FlightCall>(self, calls: SmallVec<[C; 1]>) -> BoxFuture<'static, ()> {
         let carrier = self;
         Box::pin(Flight { calls, carrier }.run())
@@ -405,4 +467,33 @@ fn with_text(call: &CallQuestion) -> Cmd {
         }
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    /// How many owners of what is in progress are left once a flight was sent.
+    fn owners(flight: impl Future<Output = ()> + Send + 'static) -> usize {
+        let in_progress = Arc::new(());
+        fly(Box::pin(flight), Arc::clone(&in_progress));
+        Arc::strong_count(&in_progress)
+    }
+
+    #[test]
+    fn a_flight_that_is_woken_while_it_is_polled_goes_on() {
+        let mut polls = 0;
+        let woken = poll_fn(move |cx| {
+            polls += 1;
+            if polls == 4 {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        });
+        assert_eq!(owners(woken), 1);
+        assert_eq!(owners(async { panic!("of this test") }), 1);
+    }
 }

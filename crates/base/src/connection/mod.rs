@@ -29,7 +29,7 @@
 //!    |    of the node does it, and the caller may leave.
 //!    |
 //!    |    A take that comes alone goes a shorter way: its own future, when it is polled, takes it
-//!    |    out of the queue and drives its flight (`DirectFlight`).
+//!    |    out of the queue and sends its flight (`direct.rs`).
 //!    |
 //! Dispatcher::run          node.rs                   two flights in progress, no timer
 //!    |                                               up to 1,024 questions a flight
@@ -43,6 +43,8 @@
 //! Link::send               link.rs                   one pipeline over one TCP connection
 //!    |
 //! the server               lua/                      one script for each algorithm
+//!    |
+//!    |    The client's task, which has read the replies, does the rest.
 //!    |
 //! Flight::hand_out         flight.rs                 one reply for each call
 //!    |   TakeCall::hand_out                          one reply for each take
@@ -76,7 +78,7 @@
 //!
 //! ```text
 //! Redis, RedisStore -> Connection -> Node -> Reconnector (task) -> Link
-//!                   (Arc, clones)         -> Dispatcher (task)  -> Flights in progress
+//!                   (Arc, clones)         -> Dispatcher (task)
 //!                                         -> Queue
 //! ```
 //!
@@ -84,8 +86,10 @@
 //! cluster, those of subscribers, short ones that send a redirected question after a pause or close
 //! a replaced link, and the client's own, one for each TCP connection. Dropping the last clone of a
 //! [`Connection`] drops its nodes, a node aborts its tasks, and a task that ends closes what it
-//! owned: the reconnector its link, the dispatcher its queue. Questions that waited or travelled
-//! then get the error that the runtime has ended.
+//! owned: the reconnector its link, and with it the flights that travel over it, the dispatcher its
+//! queue. Questions that waited then get the error that the runtime has ended, and those that
+//! travelled that of a closed connection. A flight in progress has no task and no other owner: it
+//! holds itself until its reply has come, or its link is closed.
 //!
 //! # What holds
 //!

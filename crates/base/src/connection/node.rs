@@ -1,22 +1,17 @@
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use futures_util::future::{Either, poll_fn};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
-use super::direct::{DirectFlight, Driver, SendPath};
+use super::direct::{Alone, Driver};
 use super::errors::store_error;
-use super::flight::{Carrier, flight_of};
+use super::flight::{Carrier, flight_of, fly};
 use super::link::Link;
 use super::question::{Label, Question};
-use super::queue::{Questions, Queue};
+use super::queue::Queue;
 use super::reconnector::{Attempts, MAX_ATTEMPT, Reconnector, Target, within};
 use super::scripts::Preload;
 use super::silence::ShortestTimeout;
@@ -46,7 +41,7 @@ pub(super) struct Node {
 /// What callers need of a node whose questions they send.
 pub(super) struct NodeCore {
     pub(super) endpoint: Endpoint,
-    state: watch::Receiver<LinkState>,
+    pub(super) state: watch::Receiver<LinkState>,
     shortest_timeout: Arc<ShortestTimeout>,
 }
 
@@ -69,7 +64,6 @@ impl Node {
             preload,
             state: watch::Sender::new(LinkState::Connecting),
             shortest_timeout: Arc::clone(&shortest_timeout),
-            queue: Arc::clone(&endpoint.queue),
             failed: Arc::clone(&failed),
             attempts: Attempts::default(),
             has_warned: false,
@@ -105,15 +99,11 @@ impl Node {
     ///
     /// It never waits: a question that finds no room, or no task to send it, is answered with an
     /// error before this returns.
-    pub(super) fn enqueue(&self, question: Question, driver: Driver) -> SendPath {
+    pub(super) fn enqueue(&self, question: Question, driver: Driver) -> Option<Alone> {
         self.core.shortest_timeout.note(question.deadline.timeout);
-        match self.core.endpoint.queue.push_for(question, driver) {
-            Some(ticket) => SendPath::Alone {
-                node: Arc::clone(&self.core),
-                ticket,
-            },
-            None => SendPath::Queued,
-        }
+        let ticket = self.core.endpoint.queue.push_for(question, driver)?;
+        let node = Arc::clone(&self.core);
+        Some(Alone { node, ticket })
     }
 
     /// Why there is no connection, if there is none, and the server's label.
@@ -134,41 +124,6 @@ impl Node {
             LinkState::Up(link) => Some(link.clone()),
             LinkState::Connecting | LinkState::Down(_) => None,
         }
-    }
-}
-
-impl NodeCore {
-    /// The flight of the question with this ticket, which is sent, if no other question waits and
-    /// few are in progress. Otherwise the dispatcher sends the question.
-    pub(super) fn direct_flight(
-        &self,
-        ticket: u64,
-        cx: &mut Context<'_>,
-    ) -> Option<(Arc<DirectFlight>, Poll<()>)> {
-        let queue = &self.endpoint.queue;
-        // Until it is written: no flight of later questions may be written before.
-        let _departing = queue.departing();
-        let (mut question, (link, in_flight)) = queue.take_unnoticed(ticket, || {
-            let link = match &*self.state.borrow() {
-                LinkState::Up(link) if !link.is_closed() => link.clone(),
-                _ => return None,
-            };
-            let max = queue.gathering.max_in_progress();
-            match link.inner.questions.try_acquire(max) {
-                Some(in_flight) => Some((link, in_flight)),
-                None => {
-                    queue.gathering.begin();
-                    None
-                }
-            }
-        })?;
-        question.departs();
-        let carrier = Carrier::new(link, self.endpoint.clone());
-        let flight = flight_of(Questions::from_iter([question]), carrier)?;
-        let flight = DirectFlight::new(flight, in_flight, queue);
-        queue.remember(&flight);
-        let polled = flight.poll(Driver::Caller, cx);
-        Some((flight, polled))
     }
 }
 
@@ -213,6 +168,16 @@ pub(super) enum LinkState {
     Down(RedisError),
 }
 
+impl LinkState {
+    /// The link, if it is open.
+    pub(super) fn link(&self) -> Option<Link> {
+        match self {
+            Self::Up(link) if !link.is_closed() => Some(link.clone()),
+            _ => None,
+        }
+    }
+}
+
 /// Flights in progress to one server, at any rate of questions. With one, the connection is idle
 /// between a reply and the next questions; with more, each flight carries fewer questions: see the
 /// table in `benches/README.md`.
@@ -229,10 +194,9 @@ const MAX_QUESTIONS: usize = 1_024;
 /// progress the questions that arrive gather for the next one. So the number of calls a second
 /// stays small at any rate of questions.
 ///
-/// Each node has one, and it ends with the node. It owns the flights in progress and polls them
-/// itself, so a flight costs no task, and no caller's future drives another caller's answer: a
-/// caller that stops polling delays nobody. A question that is alone is sent by its caller, and the
-/// dispatcher goes on with its flight if that caller leaves.
+/// Each node has one, and it ends with the node. It sends the flights and does nothing for them
+/// afterwards: whoever brings a reply hands out the answers. A question that is alone is sent by its
+/// caller.
 ///
 /// ```text
 ///                   Connecting                 Up                          Down
@@ -252,27 +216,14 @@ impl Dispatcher {
     ///
     /// A flight departs when a question waits and fewer than two flights are in progress, or when a
     /// question is overdue. While the first attempt to connect is in progress, nothing departs.
-    ///
-    /// The branches of the `select!` have to stay in this order: flights are polled first, so that
-    /// each is written to the link before the next one is made. The order of arrival rests on that.
     pub(super) async fn run(mut self) {
         let queue = Arc::clone(&self.endpoint.queue);
         let _guard = CloseQueueOnDrop(Arc::clone(&queue));
-        let mut flights = FuturesUnordered::new();
         loop {
             let (is_connecting, number) = status(&self.state.borrow_and_update());
             tokio::select! {
                 biased;
-                // A new flight is polled before the next one is made, so that flights are sent in
-                // the order in which they were made.
-                Some(()) = flights.next(), if !flights.is_empty() => continue,
-                adopted = queue.direct_flights() => {
-                    let adopted = adopted.into_iter();
-                    flights.extend(adopted.map(|flight| {
-                        Either::Right(poll_fn(move |cx| flight.poll(Driver::Dispatcher, cx)))
-                    }));
-                    continue;
-                }
+                () = queue.flight_ended.notified(), if number >= MAX_FLIGHTS => continue,
                 changed = self.state.changed(), if is_connecting => match changed {
                     Ok(()) => continue,
                     Err(_) => return,
@@ -281,48 +232,49 @@ impl Dispatcher {
                 () = queue.is_overdue(),
                     if !is_connecting && (MAX_FLIGHTS..MAX_EXTRA_FLIGHTS).contains(&number) => {}
             }
-            flights.extend(self.next_flight().map(Either::Left));
+            self.next_flight();
         }
     }
 
-    /// The next flight. While connecting fails, all questions get the error instead.
+    /// Sends the next flight. While connecting fails, all questions get the error instead.
     ///
-    /// Returns `None`, too, if the link was closed since the loop looked, or if all questions had
-    /// been abandoned. Then nothing is lost: what waits stays in the queue.
-    fn next_flight(&self) -> Option<impl Future<Output = ()> + use<>> {
+    /// Nothing is sent if the link was closed since the loop looked, or if all questions had been
+    /// abandoned. Then nothing is lost: what waits stays in the queue.
+    fn next_flight(&self) {
+        let queue = &self.endpoint.queue;
         let link = match &*self.state.borrow() {
-            LinkState::Up(link) if !link.is_closed() => link.clone(),
-            LinkState::Up(_) | LinkState::Connecting => return None,
-            LinkState::Down(error) => {
-                let queue = &self.endpoint.queue;
-                queue.fail(&store_error(&queue.label.text, error.clone()));
-                return None;
-            }
+            LinkState::Down(error) => Err(error.clone()),
+            state => Ok(state.link()),
         };
-        let queue = Arc::clone(&self.endpoint.queue);
-        let mut questions = queue.take_for_flight(MAX_QUESTIONS);
+        let link = match link {
+            Ok(Some(link)) => link,
+            Ok(None) => return,
+            Err(error) => return queue.fail(&store_error(&queue.label.text, error)),
+        };
+        // Until it is written, no later question leaves.
+        let Some((mut questions, _departing)) = queue.take_for_flight(MAX_QUESTIONS) else {
+            return;
+        };
         questions.retain(Question::departs);
         let number = questions.len();
         queue.gathering.flight_departs(number);
-        let is_flight = link.inner.flights.try_acquire(usize::MAX);
-        let asked = link.inner.questions.try_acquire_many(number, usize::MAX);
-        let flight = flight_of(questions, Carrier::new(link, self.endpoint.clone()));
-        let Some(flight) = flight else {
-            queue.flight_written();
-            return None;
-        };
-        // A panic in one flight must not end this task. The flight's callers get an error, since
-        // their questions are dropped.
-        let mut flight = AssertUnwindSafe(flight).catch_unwind();
-        let mut is_written = false;
-        let flight = poll_fn(move |cx| {
-            let polled = flight.poll_unpin(cx);
-            if !std::mem::replace(&mut is_written, true) {
-                queue.flight_written();
-            }
-            polled
-        });
-        Some(flight.map(|_| drop((is_flight, asked))))
+        let in_progress = (
+            link.inner.flights.try_acquire(usize::MAX),
+            link.inner.questions.try_acquire_many(number, usize::MAX),
+            NotifyOnDrop(Arc::clone(queue)),
+        );
+        if let Some(flight) = flight_of(questions, Carrier::new(link, self.endpoint.clone())) {
+            fly(flight, in_progress);
+        }
+    }
+}
+
+/// Tells the dispatcher that a flight has ended, after its callers were woken.
+struct NotifyOnDrop(Arc<Queue>);
+
+impl Drop for NotifyOnDrop {
+    fn drop(&mut self) {
+        self.0.flight_ended.notify_one();
     }
 }
 

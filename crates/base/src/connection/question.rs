@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use super::direct::SendPath;
+use super::direct::Alone;
 use super::flight::FlightMaker;
 use super::scripts::Script;
 use crate::deadline::{Deadline, DeadlineTimer, Lag};
@@ -137,7 +137,7 @@ impl Question {
             exchange,
             timer: DeadlineTimer::new(deadline),
             label: Arc::clone(label),
-            path: SendPath::Queued,
+            alone: None,
         };
         (question, reply)
     }
@@ -290,7 +290,7 @@ pin_project! {
         #[pin]
         timer: DeadlineTimer,
         label: Arc<Label>,
-        path: SendPath,
+        alone: Option<Alone>,
     }
 
     impl<T> PinnedDrop for ReplyFuture<T> {
@@ -303,9 +303,9 @@ pin_project! {
 }
 
 impl<T> ReplyFuture<T> {
-    /// This future, whose question is sent in this way.
-    pub(super) fn on(mut self, path: SendPath) -> Self {
-        self.path = path;
+    /// This future, which may send its question itself.
+    pub(super) fn sending(mut self, alone: Option<Alone>) -> Self {
+        self.alone = alone;
         self
     }
 
@@ -331,9 +331,10 @@ impl<T> Future for ReplyFuture<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let deadline = this.timer.deadline();
-        if this.path.poll(cx).is_ready()
-            && let Poll::Ready(reply) = this.exchange.reply.poll(cx)
-        {
+        if let Some(alone) = this.alone.take() {
+            alone.send();
+        }
+        if let Poll::Ready(reply) = this.exchange.reply.poll(cx) {
             return Poll::Ready(match reply {
                 Some(reply) => reply,
                 // The queue may have dropped the question before this future was polled, or at a

@@ -1,15 +1,15 @@
 //! The questions that wait for one server, and how one leaves: with the next flight of the
-//! dispatcher, or alone, in a [flight that its caller drives](super::direct).
+//! dispatcher, or alone, [sent by its caller](super::direct).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::direct::{DirectFlight, Driver, Gathering, MAX_OWN_CALLS};
+use super::direct::{Driver, Gathering};
 use super::question::{Label, Question, runtime_ended};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::sync::lock;
@@ -42,10 +42,8 @@ pub(super) struct Queue {
     state: Mutex<QueueState>,
     /// Notified when a question becomes overdue earlier than all others, as the first one does.
     changed: Notify,
-    /// Notified when the dispatcher has to drive flights of callers.
-    direct_changed: Notify,
-    /// Held while questions leave, until a caller's own is written: none behind it overtakes it.
-    departing: Mutex<()>,
+    /// Notified when a flight of the dispatcher has ended.
+    pub(super) flight_ended: Notify,
     /// Whether questions gather for flights although the server is not busy.
     pub(super) gathering: Gathering,
 }
@@ -63,12 +61,24 @@ struct QueueState {
     ticket: u64,
     /// Whether the dispatcher has had no notice of the question that waits.
     is_unnoticed: bool,
-    /// Whether questions were taken out for a flight of the dispatcher that is not written yet.
-    is_flight_unwritten: bool,
-    /// The flights that their callers drive, and some that have ended.
-    direct: Vec<Weak<DirectFlight>>,
-    /// Flights that the dispatcher has to drive from now on.
-    adopted: Vec<Arc<DirectFlight>>,
+    /// Whether questions were taken out for a flight that is not written yet.
+    is_departing: bool,
+}
+
+/// Questions were taken out of this queue. Until this is dropped, when they are written, no later
+/// ones leave it.
+pub(super) struct Departing<'a>(&'a Queue);
+
+impl Drop for Departing<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.is_departing = false;
+        let waits = !state.is_unnoticed && !state.questions.is_empty();
+        drop(state);
+        if waits {
+            self.0.changed.notify_one();
+        }
+    }
 }
 
 /// The questions of a flight. A lone one needs no allocation.
@@ -89,8 +99,7 @@ impl Queue {
             label: Arc::clone(label),
             state: Mutex::default(),
             changed: Notify::new(),
-            direct_changed: Notify::new(),
-            departing: Mutex::default(),
+            flight_ended: Notify::new(),
             gathering: Gathering::default(),
         }
     }
@@ -138,69 +147,34 @@ impl Queue {
     /// Takes out the question with this ticket, if it is still the only one, the dispatcher has had
     /// no notice of it, all earlier ones are written, and `claim` gives what its flight needs.
     /// Otherwise the dispatcher gets notice.
-    pub(super) fn take_unnoticed<T>(
+    pub(super) fn take_alone<T>(
         &self,
         ticket: u64,
         claim: impl FnOnce() -> Option<T>,
-    ) -> Option<(Question, T)> {
+    ) -> Option<(Question, T, Departing<'_>)> {
         let mut state = lock(&self.state);
         if !state.is_unnoticed || state.ticket != ticket {
             return None;
         }
         state.is_unnoticed = false;
-        let claimed = (!state.is_flight_unwritten).then(claim).flatten();
-        if claimed.is_none() {
+        let Some(claimed) = (!state.is_departing).then(claim).flatten() else {
             drop(state);
             self.changed.notify_one();
             return None;
-        }
+        };
         state.overdue_at = None;
-        state.questions.pop_front().zip(claimed)
+        let question = state.questions.pop_front()?;
+        state.is_departing = true;
+        Some((question, claimed, Departing(self)))
     }
 
-    /// Keeps others from taking out questions until this is dropped.
-    pub(super) fn departing(&self) -> MutexGuard<'_, ()> {
-        lock(&self.departing)
-    }
-
-    /// Remembers the flight that its caller drives.
-    pub(super) fn remember(&self, flight: &Arc<DirectFlight>) {
-        let mut state = lock(&self.state);
-        if state.direct.len() >= 2 * MAX_OWN_CALLS {
-            state.direct.retain(|flight| flight.strong_count() > 0);
-        }
-        state.direct.push(Arc::downgrade(flight));
-    }
-
-    /// Lets the dispatcher drive a flight whose caller has left.
-    pub(super) fn adopt(&self, flight: Arc<DirectFlight>) {
-        let mut state = lock(&self.state);
-        if !state.is_closed {
-            state.adopted.push(flight);
-            drop(state);
-            self.direct_changed.notify_one();
-        }
-    }
-
-    /// Lets the dispatcher drive the flights of callers that might never poll again.
-    pub(super) fn adopt_unfinished(&self) {
-        let flights = std::mem::take(&mut lock(&self.state).direct);
-        let unfinished = flights.iter().filter_map(Weak::upgrade);
-        unfinished.for_each(|flight| self.adopt(flight));
-    }
-
-    /// Completes when the dispatcher has to drive flights of callers: those that are returned.
-    pub(super) async fn direct_flights(&self) -> Vec<Arc<DirectFlight>> {
-        self.direct_changed.notified().await;
-        std::mem::take(&mut lock(&self.state).adopted)
-    }
-
-    /// Completes when a question waits.
+    /// Completes when a question waits that may leave.
     ///
     /// Dropping the future loses nothing: it only looks, and takes no question out. The dispatcher
-    /// relies on that, since it races this against its flights.
+    /// relies on that, since it races this against other events.
     pub(super) async fn has_questions(&self) {
-        while lock(&self.state).questions.is_empty() {
+        let may_leave = |state: &QueueState| !state.is_departing && !state.questions.is_empty();
+        while !may_leave(&lock(&self.state)) {
             self.changed.notified().await;
         }
     }
@@ -211,7 +185,7 @@ impl Queue {
     /// queue: timeouts differ.
     pub(super) async fn is_overdue(&self) {
         loop {
-            let overdue_at = lock(&self.state).overdue_at;
+            let overdue_at = lock(&self.state).next_overdue();
             let is_overdue = async {
                 match overdue_at {
                     Some(overdue_at) => sleep_until(overdue_at).await,
@@ -234,17 +208,13 @@ impl Queue {
         self.take_from(lock(&self.state), max)
     }
 
-    /// The same for a flight of the dispatcher. Until that is [written](Self::flight_written) no
-    /// caller sends a later question.
-    pub(super) fn take_for_flight(&self, max: usize) -> Questions {
-        let _departing = self.departing();
+    /// The same for a flight of the dispatcher, unless earlier ones are not written yet.
+    pub(super) fn take_for_flight(&self, max: usize) -> Option<(Questions, Departing<'_>)> {
         let mut state = lock(&self.state);
-        state.is_flight_unwritten = true;
-        self.take_from(state, max)
-    }
-
-    pub(super) fn flight_written(&self) {
-        lock(&self.state).is_flight_unwritten = false;
+        if std::mem::replace(&mut state.is_departing, true) {
+            return None;
+        }
+        Some((self.take_from(state, max), Departing(self)))
     }
 
     fn take_from(&self, mut state: MutexGuard<'_, QueueState>, max: usize) -> Questions {
@@ -288,6 +258,11 @@ impl Queue {
 }
 
 impl QueueState {
+    /// When the first question becomes overdue, if questions may leave.
+    fn next_overdue(&self) -> Option<Instant> {
+        self.overdue_at.filter(|_| !self.is_departing)
+    }
+
     /// Whether one more question may wait. Makes room by dropping abandoned questions.
     fn has_room(&mut self) -> bool {
         if self.questions.len() < MAX_QUEUED {

@@ -10,7 +10,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::address::Server;
 use super::link::{Link, Role};
 use super::node::LinkState;
-use super::queue::Queue;
 use super::scripts::Preload;
 #[cfg(feature = "sentinel")]
 use super::sentinel::{Master, Sentinels};
@@ -37,7 +36,6 @@ pub(super) struct Reconnector {
     pub(super) preload: Preload,
     pub(super) state: watch::Sender<LinkState>,
     pub(super) shortest_timeout: Arc<ShortestTimeout>,
-    pub(super) queue: Arc<Queue>,
     /// Notified when the connection is lost or silent, and when an attempt to connect has failed.
     ///
     /// In a cluster the watcher then asks for the layout; a single server has no listener.
@@ -121,7 +119,7 @@ impl Reconnector {
             let is_silent = tokio::select! {
                 () = link.closed() => false,
                 () = self.target.moved_away_from(link) => false,
-                () = silence(link, &self.shortest_timeout, &self.queue) => true,
+                () = silence(link, &self.shortest_timeout) => true,
             };
             self.failed.notify_one();
             let end = if is_silent {
@@ -200,22 +198,15 @@ impl Drop for CloseOnDrop {
 }
 
 /// Completes when the connection has been silent for longer than is tolerated.
-async fn silence(link: &Link, shortest_timeout: &ShortestTimeout, queue: &Queue) {
+async fn silence(link: &Link, shortest_timeout: &ShortestTimeout) {
     loop {
         let tolerated = shortest_timeout.tolerated_silence();
         let silent = link.inner.activity.silent_for();
         if silent >= tolerated {
             return;
         }
-        // The reply may be there, and the caller that has to read it may not poll.
-        let next = if silent < tolerated / 2 {
-            tolerated / 2 - silent
-        } else {
-            queue.adopt_unfinished();
-            tolerated - silent
-        };
         tokio::select! {
-            () = sleep(next.max(tolerated / 4)) => {}
+            () = sleep((tolerated - silent).max(tolerated / 4)) => {}
             () = shortest_timeout.changed() => {}
         }
     }

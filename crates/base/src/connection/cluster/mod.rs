@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use self::layout::{Layout, NodeAddress, SlotMap};
 use self::layout_watcher::watch_layout;
 use super::address::RedisAddress;
-use super::direct::{Driver, SendPath};
+use super::direct::{Alone, Driver};
 use super::errors::{may_pass, store_error};
 use super::link::Link;
 use super::node::{Endpoint, Node};
@@ -78,7 +78,7 @@ impl Cluster {
     }
 
     /// Asks the master of the question's slot.
-    pub(super) fn enqueue(&self, question: Question, driver: Driver) -> SendPath {
+    pub(super) fn enqueue(&self, question: Question, driver: Driver) -> Option<Alone> {
         self.router.enqueue(question, driver)
     }
 
@@ -206,7 +206,7 @@ impl Router {
     }
 
     /// Asks the master of the question's slot.
-    fn enqueue(&self, question: Question, driver: Driver) -> SendPath {
+    fn enqueue(&self, question: Question, driver: Driver) -> Option<Alone> {
         let slot = question.slot.unwrap_or_default();
         match &**self.state.load() {
             RouterState::Known(map) => match map.owner(slot) {
@@ -228,7 +228,7 @@ impl Router {
                 }
             }
         }
-        SendPath::Queued
+        None
     }
 
     /// Asks the questions that waited for the first layout.
