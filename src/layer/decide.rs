@@ -91,6 +91,8 @@ pin_project! {
 /// What the answer of the store is about.
 struct Question {
     take: Take,
+    /// Whether it asks for less than its request costs.
+    is_reduced: bool,
     /// `None` where no request may wait.
     asked: Option<Asked>,
     wait: Wait,
@@ -217,13 +219,12 @@ impl Gate {
             OperatorSays::LetThrough => return self.let_through(take),
             OperatorSays::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
-        take.reserve_max();
-        take.ask
-            .note_refunds(|hash| self.counters.open.refunds(hash));
+        let is_reduced = take.reserve_max();
+        take.refunds_before = self.counters.open.last_refund();
         if take.rule().is_shadow() {
             return Deciding::Done(ask_in_shadow(self, take));
         }
-        self.ask(take, wait)
+        self.ask(take, is_reduced, wait)
     }
 
     /// A request of a key that an operator lets through.
@@ -239,13 +240,16 @@ impl Gate {
 
     /// Asks the store, once.
     #[inline]
-    fn ask(&self, mut take: Take, wait: Wait) -> Deciding {
+    fn ask(&self, mut take: Take, is_reduced: bool, wait: Wait) -> Deciding {
         let asked = self.asked();
-        take.ask.is_patient = asked.is_some();
+        if asked.is_some() {
+            take.ask.set_patient();
+        }
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
         let question = Question {
             take,
+            is_reduced,
             asked,
             wait,
             span,
@@ -289,7 +293,7 @@ impl Gate {
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_told(quota));
         }
-        decision.is_reduced = take.is_reduced;
+        decision.is_reduced = question.is_reduced;
         if let Some(failure) = decision.failure() {
             self.counters.store_failed(failure.kind());
         }

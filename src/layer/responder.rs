@@ -361,7 +361,7 @@ impl Gate {
         let may_have_room = !is_held && {
             let counts = take.states(decision).zip(take.denials(decision));
             let mut denying = counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
-            denying.all(|(count, states)| self.may_have_room(count, states))
+            denying.all(|(count, states)| self.may_have_room(take, count, states))
         };
         may_have_room.then(|| decision.within(SOON))
     }
@@ -370,13 +370,14 @@ impl Gate {
     /// back so that there is room.
     fn may_have_room<'a>(
         &self,
+        take: &Take,
         count: &CountAsk,
         states: impl Iterator<Item = &'a QuotaState>,
     ) -> bool {
         let (hash, mut states) = (count.hash(), states.peekable());
         let open = self.counters.open.units(hash);
         let has_room = |state: &QuotaState| state.remaining().saturating_add(open) >= count.cost();
-        self.counters.open.refunds(hash) != count.refunds
+        self.counters.open.refunded_since(take.refunds_before, hash)
             || open > 0 && states.peek().is_some() && states.all(has_room)
     }
 
