@@ -63,7 +63,7 @@ impl Name {
     }
 
     fn separator(&self) -> &'static str {
-        if self.key.is_empty() { "" } else { ":" }
+        if self.has_key() { ":" } else { "" }
     }
 
     /// Prefixes hardly ever tell two names apart.
@@ -109,7 +109,7 @@ impl Name {
 
     /// Whether it names the count of a key.
     pub(crate) fn has_key(&self) -> bool {
-        !self.key.is_empty()
+        !self.key.as_bytes().is_empty()
     }
 
     /// The text in a store without prefixes.
@@ -138,7 +138,7 @@ impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash
             && (Arc::ptr_eq(&self.of.0, &other.of.0) || self.of.0 == other.of.0)
-            && self.key == other.key
+            && self.key.as_bytes() == other.key.as_bytes()
     }
 }
 

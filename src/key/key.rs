@@ -277,7 +277,7 @@ impl Key {
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        (self.parts, &self.encoded) == (other.parts, &other.encoded)
+        (self.parts, self.encoded.as_bytes()) == (other.parts, other.encoded.as_bytes())
     }
 }
 
@@ -285,7 +285,7 @@ impl Eq for Key {}
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.parts, &self.encoded).hash(state);
+        (self.parts, self.encoded.as_bytes()).hash(state);
     }
 }
 
@@ -341,7 +341,7 @@ impl_from_integers!(
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({:?})", self.encoded)
+        write!(f, "Key({:?})", self.as_str())
     }
 }
 

@@ -1,5 +1,3 @@
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// As long as fits beside a length into the size of a shared text.
@@ -7,7 +5,7 @@ const MAX_SHORT: usize = 22;
 
 /// The text of a key, which is ASCII. A short one lies in it: neither making nor cloning it
 /// allocates.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) enum KeyText {
     Short { length: u8, bytes: [u8; MAX_SHORT] },
     Long(Arc<str>),
@@ -39,11 +37,6 @@ impl KeyText {
             Self::Long(text) => text,
         }
     }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.as_bytes().is_empty()
-    }
 }
 
 pub(super) fn as_str(text: &[u8]) -> &str {
@@ -53,24 +46,5 @@ pub(super) fn as_str(text: &[u8]) -> &str {
 impl Default for KeyText {
     fn default() -> Self {
         Self::new(b"")
-    }
-}
-
-impl PartialEq for KeyText {
-    #[inline]
-    fn eq(&self, other: &Self) -> bool {
-        self.as_bytes() == other.as_bytes()
-    }
-}
-
-impl Hash for KeyText {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_bytes().hash(state);
-    }
-}
-
-impl fmt::Debug for KeyText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_str().fmt(f)
     }
 }
