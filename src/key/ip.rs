@@ -512,9 +512,13 @@ fn ip_key(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Key {
 
 /// The same of most addresses, without the formatting machinery.
 fn whole_ipv4_key(ip: Ipv4Addr) -> Key {
-    let (mut text, mut number) = (SmallVec::<[u8; 16]>::new(), itoa::Buffer::new());
+    let mut text = SmallVec::<[u8; 16]>::new();
     for octet in ip.octets() {
-        text.extend_from_slice(number.format(octet).as_bytes());
+        for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
+            if octet >= least {
+                text.push(b'0' + octet / unit % 10);
+            }
+        }
         text.push(b'.');
     }
     Key::address(&text[..text.len() - 1])
