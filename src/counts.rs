@@ -14,6 +14,10 @@ pub(crate) struct RuleCounts {
     /// Whether the answers about them are made one: there are several, some have a cost of their own,
     /// or the rule has several subjects.
     pub(crate) is_joint: bool,
+    /// Whether no request is denied by them.
+    pub(crate) in_shadow: bool,
+    /// Whether a fallback may decide.
+    pub(crate) falls_back: bool,
     /// In the order of a take: those of permits behind all others.
     pub(crate) counts: Box<[RuleCount]>,
     /// The states of all quotas where nothing is counted: they limit nothing, and nobody is told of

@@ -4,28 +4,29 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::key::{Key, hash};
+use crate::key::{Key, KeyText, hash};
 
 /// Names a count, in every store: pieces of its text, and a hash of them. Stores, caches and
 /// flights find the count by the hash.
 #[derive(Debug, Clone)]
 pub(crate) struct Name {
-    /// With the prefix of its own, if it has one.
-    id: Arc<str>,
-    key: Arc<str>,
+    of: Names,
+    key: KeyText,
     hash: u64,
-    has_prefix: bool,
-    /// What it ends with, if it is that of permits, or of a calendar quota, beside the count of
-    /// this id and key.
-    ending: &'static str,
 }
 
 /// What the names of all keys of a count have in common.
 #[derive(Debug, Clone)]
-pub(crate) struct Names {
-    id: Arc<str>,
+pub(crate) struct Names(Arc<SharedParts>);
+
+#[derive(Debug, PartialEq)]
+struct SharedParts {
+    /// With the prefix of its own, if it has one.
+    id: Box<str>,
     id_hash: u64,
     has_prefix: bool,
+    /// What the names end with, if they are those of permits, or of a calendar quota, beside the
+    /// count of this id.
     ending: &'static str,
 }
 
@@ -35,23 +36,21 @@ impl Names {
 
     /// Those of the count with this id, or of one beside it, whose names end like this.
     pub(crate) fn new(prefix: Option<&str>, id: &str, ending: &'static str) -> Self {
-        Self {
+        Self(Arc::new(SharedParts {
             id: [prefix.unwrap_or_default(), id].concat().into(),
             id_hash: hash(id) ^ ending.len() as u64,
             has_prefix: prefix.is_some(),
             ending,
-        }
+        }))
     }
 
     /// The name of the count of this key, with its [hash](Key::hash_in_names).
     #[inline]
     pub(crate) fn of(&self, key: &Key, key_hash: u64) -> Name {
         Name {
-            id: Arc::clone(&self.id),
-            key: Arc::clone(key.shared_text()),
-            hash: self.id_hash.rotate_left(32) ^ key_hash,
-            has_prefix: self.has_prefix,
-            ending: self.ending,
+            of: self.clone(),
+            key: key.text().clone(),
+            hash: self.0.id_hash.rotate_left(32) ^ key_hash,
         }
     }
 }
@@ -64,7 +63,7 @@ impl Name {
     }
 
     fn separator(&self) -> &'static str {
-        if self.key.is_empty() { "" } else { ":" }
+        if self.has_key() { ":" } else { "" }
     }
 
     /// Prefixes hardly ever tell two names apart.
@@ -76,14 +75,16 @@ impl Name {
     /// What it is in a store whose names all begin with `service`, and with `default` where they
     /// have no prefix of their own.
     pub(crate) fn joined(&self, service: &str, default: &str) -> SmallVec<[u8; 128]> {
-        let default = if self.has_prefix { "" } else { default };
+        let of = &*self.of.0;
+        let default = if of.has_prefix { "" } else { default };
         let mut joined = SmallVec::new();
-        for piece in [service, default, &self.id, self.separator(), &self.key] {
+        for piece in [service, default, &of.id, self.separator()] {
             joined.extend_from_slice(piece.as_bytes());
         }
-        if !self.ending.is_empty() {
+        joined.extend_from_slice(self.key.as_bytes());
+        if !of.ending.is_empty() {
             let name = str::from_utf8(&joined).expect("it is made of texts");
-            return beside(name, self.ending).as_bytes().into();
+            return beside(name, of.ending).as_bytes().into();
         }
         joined
     }
@@ -96,23 +97,25 @@ impl Name {
     /// Whether it is this one in a store without prefixes.
     #[inline]
     pub(crate) fn is(&self, name: &str) -> bool {
-        let rest = name.strip_suffix(self.ending);
-        let rest = rest.and_then(|name| name.strip_prefix(&*self.id));
-        match (rest, &*self.key) {
-            (Some(rest), "") => rest.is_empty(),
-            (Some(rest), key) => rest.strip_prefix(':') == Some(key),
+        let of = &*self.of.0;
+        let rest = name.strip_suffix(of.ending);
+        let rest = rest.and_then(|name| name.strip_prefix(&*of.id));
+        match (rest, self.key.as_bytes()) {
+            (Some(rest), b"") => rest.is_empty(),
+            (Some(rest), key) => rest.as_bytes().strip_prefix(b":") == Some(key),
             (None, _) => false,
         }
     }
 
     /// Whether it names the count of a key.
     pub(crate) fn has_key(&self) -> bool {
-        !self.key.is_empty()
+        !self.key.as_bytes().is_empty()
     }
 
     /// The text in a store without prefixes.
     pub(crate) fn plain(&self) -> String {
-        [&*self.id, self.separator(), &*self.key, self.ending].concat()
+        let of = &*self.of.0;
+        [&*of.id, self.separator(), self.key.as_str(), of.ending].concat()
     }
 }
 
@@ -134,10 +137,8 @@ impl PartialEq for Name {
     /// Whether both name the same count in one store.
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash
-            && self.has_prefix == other.has_prefix
-            && self.ending == other.ending
-            && (Arc::ptr_eq(&self.id, &other.id) || self.id == other.id)
-            && self.key == other.key
+            && (Arc::ptr_eq(&self.of.0, &other.of.0) || self.of.0 == other.of.0)
+            && self.key.as_bytes() == other.key.as_bytes()
     }
 }
 

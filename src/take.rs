@@ -9,7 +9,7 @@ use crate::algorithm::calendar::Calendar;
 use crate::algorithm::spec::Windows;
 use crate::decision::{Decision, QuotaState};
 use crate::key::Key;
-use crate::rule::{OnError, Rule, RuleError};
+use crate::rule::{Rule, RuleError};
 use crate::store::{Ask, CountAsk};
 
 /// One question to a store: may this key spend this cost under this rule? What a
@@ -33,6 +33,9 @@ pub struct Take {
     /// Under a rule of several subjects, those of each. Those without one are not counted.
     keys: Option<Arc<[Option<Key>]>>,
     pub(crate) ask: Ask,
+    /// The last refund of its path before it was asked: see
+    /// [`OpenCharges`](crate::waiting::OpenCharges).
+    pub(crate) refunds_before: u64,
 }
 
 impl Deref for Take {
@@ -134,14 +137,13 @@ impl Take {
         counts: SmallVec<[CountAsk; 1]>,
         cost: u64,
     ) -> Self {
-        let falls_back = matches!(rule.on_error(), None | Some(OnError::Fallback));
-        let of = Arc::clone(rule.counts());
-        let ask = Ask::of(of, counts, cost, rule.is_shadow(), falls_back);
+        let ask = Ask::of(Arc::clone(rule.counts()), counts, cost);
         Self {
             rule,
             key,
             keys,
             ask,
+            refunds_before: 0,
         }
     }
 
@@ -204,19 +206,21 @@ impl Take {
         Self { ask, ..self }
     }
 
-    /// This take at the cost that the rule lets it [reserve](Rule::with_reserve_max).
+    /// Reduces its cost to what the rule lets it [reserve](Rule::with_reserve_max). Returns whether
+    /// that is less than its request costs.
     #[inline]
-    pub(crate) fn reserve_max(&mut self) {
+    pub(crate) fn reserve_max(&mut self) -> bool {
         if !self.rule.reserves_max() {
-            return;
+            return false;
         }
         let specs = || self.counts_owed().map(|(_, it)| it.spec());
         let of_windows = specs().filter_map(|it| it.windows());
         let of_calendar = specs().filter_map(|it| it.calendar()).map(Calendar::max);
         let limits = of_windows.flat_map(Windows::limits).chain(of_calendar);
         let cost = limits.fold(self.cost(), u64::min);
-        self.ask.is_reduced = cost < self.cost();
+        let is_reduced = cost < self.cost();
         self.ask.set_cost(cost);
+        is_reduced
     }
 
     /// Of each count, the states of its quotas in a decision.

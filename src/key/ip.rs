@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Extensions, HeaderMap};
 use ipnet::IpNet;
+use smallvec::SmallVec;
 
 use super::forwarding::{Forwarding, MAX_HOPS};
 use super::key::Key;
@@ -488,10 +489,14 @@ fn client(ip: IpAddr) -> IpAddr {
 /// The key of an address: the first bits of the IPv4 address of a client, or of an IPv6 address. A
 /// whole address has no prefix behind it.
 fn ip_key(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Key {
+    let client = client(ip);
+    if let (IpAddr::V4(ip), IPV4_PREFIX) = (client, ipv4_prefix) {
+        return whole_ipv4_key(ip);
+    }
     // Longer than any address with its prefix.
     let mut text = [0_u8; 64];
     let mut rest = &mut text[..];
-    let whole = IpNet::from(client(ip));
+    let whole = IpNet::from(client);
     let prefix = match whole {
         IpNet::V4(_) => ipv4_prefix,
         IpNet::V6(_) => ipv6_prefix,
@@ -503,6 +508,20 @@ fn ip_key(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Key {
     written.expect("the text is long enough");
     let length = 64 - rest.len();
     Key::address(&text[..length])
+}
+
+/// The same of most addresses, without the formatting machinery.
+fn whole_ipv4_key(ip: Ipv4Addr) -> Key {
+    let mut text = SmallVec::<[u8; 16]>::new();
+    for octet in ip.octets() {
+        for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
+            if octet >= least {
+                text.push(b'0' + octet / unit % 10);
+            }
+        }
+        text.push(b'.');
+    }
+    Key::address(&text[..text.len() - 1])
 }
 
 impl From<IpAddr> for Key {

@@ -1,12 +1,13 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use super::cookie::decoded;
 use super::key_extractor::Everyone;
+use super::key_text::{KeyText, as_str};
 
 /// The most bytes of a part that is stored as it is. Longer parts are hashed, so that a client
 /// cannot fill a store with long header fields.
@@ -44,7 +45,7 @@ const MAX_PLAIN_PART: usize = 64;
 #[derive(Clone, Default)]
 pub struct Key {
     /// Escaped parts joined by `:`.
-    encoded: Arc<str>,
+    encoded: KeyText,
     parts: u32,
     /// Whether it was made of an address and nothing else.
     pub(crate) is_address: bool,
@@ -77,13 +78,17 @@ impl Key {
         if part.len() > MAX_PLAIN_PART {
             return self.with_secret(part);
         }
+        let is_plain = |byte: &u8| PLAIN[usize::from(*byte)];
+        if self.parts == 0 && !part.is_empty() && part.iter().all(is_plain) {
+            return Self::one_part(part);
+        }
         let mut text = self.separated();
         if part.is_empty() {
             // No escaped part is this, and a key without parts has another text.
             text.push(b'%');
         }
         escape(part, &mut text);
-        self.encoded = as_text(&text).into();
+        self.encoded = KeyText::new(&text);
         self
     }
 
@@ -95,7 +100,7 @@ impl Key {
         for byte in &Sha256::digest(part.as_ref())[..16] {
             push_hex(*byte, b"0123456789abcdef", &mut text);
         }
-        self.encoded = as_text(&text).into();
+        self.encoded = KeyText::new(&text);
         self
     }
 
@@ -105,7 +110,7 @@ impl Key {
     pub fn with_nothing(mut self) -> Self {
         let mut text = self.separated();
         text.push(b'~');
-        self.encoded = as_text(&text).into();
+        self.encoded = KeyText::new(&text);
         self
     }
 
@@ -115,7 +120,7 @@ impl Key {
         if other.parts > 0 {
             let mut text = self.separated();
             text.extend_from_slice(other.encoded.as_bytes());
-            self.encoded = as_text(&text).into();
+            self.encoded = KeyText::new(&text);
             self.parts += other.parts - 1;
         }
         self
@@ -126,7 +131,7 @@ impl Key {
     pub(crate) fn hash_in_names(&self) -> u64 {
         match self.is_empty() {
             true => 0,
-            false => hash(self.as_str()),
+            false => SEED.hash_one(self.encoded.as_bytes()),
         }
     }
 
@@ -158,7 +163,7 @@ impl Key {
             1 => ("|", ""),
             _ => ("|<", ">"),
         };
-        Self::one_part(&[mark, open, &self.encoded, close].concat())
+        Self::one_part([mark, open, self.as_str(), close].concat().as_bytes())
     }
 
     /// A key that differs wherever one of these keys does, or is missing.
@@ -182,7 +187,7 @@ impl Key {
         let parts = u32::try_from(keys.len()).expect("a rule has few subjects");
         Self {
             parts,
-            ..Self::one_part(as_text(&text))
+            ..Self::one_part(&text)
         }
     }
 
@@ -193,13 +198,14 @@ impl Key {
         if name.is_empty() {
             return self.clone();
         }
-        Self::one_part(&[&*escaped(name), ">", &self.encoded].concat())
+        Self::one_part([&*escaped(name), ">", self.as_str()].concat().as_bytes())
     }
 
     /// A key of one part, with this text.
-    fn one_part(encoded: &str) -> Self {
+    #[inline]
+    fn one_part(encoded: &[u8]) -> Self {
         Self {
-            encoded: encoded.into(),
+            encoded: KeyText::new(encoded),
             parts: 1,
             is_address: false,
         }
@@ -218,7 +224,7 @@ impl Key {
 
     /// The key with this [text](Self::as_str); `None` if no key has it.
     pub(crate) fn of_text(text: &str) -> Option<Self> {
-        let is_possible = |byte: u8| is_plain(byte) || b":%#~|<>".contains(&byte);
+        let is_possible = |byte: u8| PLAIN[usize::from(byte)] || b":%#~|<>".contains(&byte);
         if !text.bytes().all(is_possible) {
             return None;
         }
@@ -234,7 +240,7 @@ impl Key {
             }
         }
         Some(Self {
-            encoded: text.into(),
+            encoded: KeyText::new(text.as_bytes()),
             parts,
             is_address: false,
         })
@@ -243,7 +249,7 @@ impl Key {
     /// The encoded parts, joined by `:`. Only a key without parts gives the empty string.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.encoded
+        self.encoded.as_str()
     }
 
     /// Whether the key has no parts, as for a rule that counts all requests together.
@@ -263,14 +269,15 @@ impl Key {
         text
     }
 
-    pub(crate) const fn shared_text(&self) -> &Arc<str> {
+    #[inline]
+    pub(crate) const fn text(&self) -> &KeyText {
         &self.encoded
     }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        (self.parts, &self.encoded) == (other.parts, &other.encoded)
+        (self.parts, self.encoded.as_bytes()) == (other.parts, other.encoded.as_bytes())
     }
 }
 
@@ -278,7 +285,7 @@ impl Eq for Key {}
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.parts, &self.encoded).hash(state);
+        (self.parts, self.encoded.as_bytes()).hash(state);
     }
 }
 
@@ -334,13 +341,13 @@ impl_from_integers!(
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({:?})", self.encoded)
+        write!(f, "Key({:?})", self.as_str())
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.encoded)
+        f.write_str(self.as_str())
     }
 }
 
@@ -354,7 +361,7 @@ type Text = SmallVec<[u8; 128]>;
 /// `~` stands for a missing value, `{` and `}` choose a cluster slot.
 fn escape(part: &[u8], into: &mut Text) {
     for &byte in part {
-        if is_plain(byte) {
+        if PLAIN[usize::from(byte)] {
             into.push(byte);
         } else {
             into.push(b'%');
@@ -381,16 +388,22 @@ pub(crate) fn percent_decoded(mut bytes: &[u8]) -> Vec<u8> {
 pub(crate) fn escaped(part: &str) -> String {
     let mut text = Text::new();
     escape(part.as_bytes(), &mut text);
-    as_text(&text).to_owned()
+    as_str(&text).to_owned()
 }
 
 fn push_hex(byte: u8, digits: &[u8; 16], into: &mut Text) {
     into.extend([byte >> 4, byte & 15].map(|half| digits[usize::from(half)]));
 }
 
-fn as_text(text: &Text) -> &str {
-    str::from_utf8(text).expect("it is ASCII")
-}
+/// Which bytes stand for themselves.
+const PLAIN: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        table[byte] = is_plain(byte as u8);
+        byte += 1;
+    }
+    table
+};
 
 const fn is_plain(byte: u8) -> bool {
     matches!(

@@ -1,4 +1,3 @@
-use std::pin::Pin;
 use std::sync::Arc;
 
 use axum_core::BoxError;
@@ -30,25 +29,26 @@ pub(crate) enum Action {
     /// The inner service is called.
     Admit(Admission),
     /// The degrade callback answers.
-    Degrade(Box<(Arc<dyn DegradeCallback>, Take, Decision)>),
+    Degrade(Arc<dyn DegradeCallback>, Take, Decision),
     /// The error callback gets the failure of the outcome. It answers, or chooses the action.
-    Recover(Arc<dyn ErrorCallback>, Box<Outcome>),
-    /// The client gets an answer at once.
-    Answer(LayerAnswer),
-    /// The action is known when the store has answered. Meanwhile the request keeps the instance of
-    /// the inner service that was polled ready.
-    Ask(Pin<Box<AskedTake>>),
-    /// The request waits for its turn, and keeps no instance ready.
-    WaitForTurn(Box<WaitingTake>),
-}
-
-/// The answer to a request that does not go on.
-pub(crate) enum LayerAnswer {
-    Response(Response),
-    /// This crate answers, in the form that the request expects.
-    Refusal(Refusal),
+    Recover(Arc<dyn ErrorCallback>, Outcome),
+    /// This crate answers at once, in the form that the request expects.
+    Refuse(Refusal),
     /// The same, because a callback has panicked.
     Panicked(Panicked),
+    /// The error callback has answered.
+    Respond(Response),
+    /// The request waits for its turn, and keeps no instance of the inner service ready.
+    WaitForTurn(WaitingTake),
+}
+
+/// How far a request is that has just arrived.
+#[allow(clippy::large_enum_variant, reason = "a box would cost an allocation")]
+pub(crate) enum Begun {
+    Act(Action),
+    /// The action is known when the store has answered. Meanwhile the request keeps the instance of
+    /// the inner service that was polled ready.
+    Ask(AskedTake),
 }
 
 /// Why a request or a call does not go on.
@@ -61,7 +61,7 @@ pub(crate) enum Refusal {
 
 impl From<Panicked> for Box<Action> {
     fn from(panicked: Panicked) -> Self {
-        Self::new(Action::Answer(LayerAnswer::Panicked(panicked)))
+        Self::new(Action::Panicked(panicked))
     }
 }
 

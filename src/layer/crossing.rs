@@ -235,8 +235,7 @@ impl Watch {
     fn again(&self) {
         let mut watch = self.clone();
         spawn(async move {
-            let Self { take, open, .. } = &mut watch;
-            take.ask.note_refunds(|hash| open.refunds(hash));
+            watch.take.refunds_before = watch.open.last_refund();
             let answer = timeout(Ask::PATIENCE, watch.store.peek(&watch.take)).await;
             if let Ok(Ok(decision)) = answer {
                 watch.look(&decision);
@@ -266,7 +265,7 @@ impl Watch {
         }
         let open = self.open.watch(count.hash(), || self.behind());
         // The answer may be from before a refund. What is open looks again when it is closed.
-        let is_old = self.open.refunds(count.hash()) != count.refunds;
+        let is_old = self.open.refunded_since(take.refunds_before, count.hash());
         if is_old && open.is_none() {
             self.again();
         }

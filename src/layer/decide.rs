@@ -18,11 +18,12 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::Extensions;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
 use super::gate::Gate;
-use super::outage::capabilities;
+use super::outage::{Outage, capabilities};
 use super::shadow_take::ask_in_shadow;
 use super::waiting::left_of;
 use crate::callback::{Cause, Instead};
@@ -74,7 +75,7 @@ pub(super) enum Deciding {
     /// The store has not answered yet.
     Asked(AskedTake),
     /// It is asked about again later.
-    Waiting(Box<WaitingTake>),
+    Waiting(WaitingTake),
 }
 
 pin_project! {
@@ -91,11 +92,18 @@ pin_project! {
 /// What the answer of the store is about.
 struct Question {
     take: Take,
-    /// `None` where no request may wait.
-    asked: Option<Asked>,
+    moment: Moment,
     wait: Wait,
     /// The span around the call of the store.
     span: TakeSpan,
+}
+
+/// The moment at which the store was asked.
+struct Moment {
+    /// Whether the take reserves less than its request costs.
+    is_reduced: bool,
+    /// `None` where no request may wait.
+    asked: Option<Asked>,
 }
 
 /// A take that is asked about again later: it was denied, or the store was overloaded.
@@ -157,8 +165,7 @@ impl Deciding {
                     let mut asked = pin!(asked);
                     poll_fn(|cx| asked.as_mut().poll(gate, cx)).await
                 }
-                Self::Waiting(waiting) => {
-                    let mut waiting = *waiting;
+                Self::Waiting(mut waiting) => {
                     let must_ask = |rule: Option<&_>| gate.must_ask(&waiting.take, rule);
                     if !waiting.waiter.turn(must_ask).await {
                         return Ok(gate.gives_up(waiting));
@@ -194,36 +201,49 @@ impl AskedTake {
 }
 
 impl Gate {
-    /// Decides about a take that has just arrived. An outer layer has let it wait since this
-    /// instant.
+    /// Decides about a take that has just arrived, of a request with these extensions, if there is
+    /// one: outer layers may have let it wait, or know of an outage.
     #[inline]
-    pub(super) fn decide(&self, take: Take, since: Option<Instant>) -> Deciding {
+    pub(super) fn decide(&self, take: Take, request: Option<&Extensions>) -> Deciding {
         self.inspect_keys(&take);
-        self.decide_after(take, Wait::May(since))
+        let since = request.and_then(|it| self.waiting.since(it));
+        let outage = request.and_then(|it| Outage::known(it, self.store()));
+        self.decide_after(take, Wait::May(since), outage)
     }
 
     /// Decides about a take that has waited.
     fn decide_again(&self, take: Take, waiting: WaitingTake) -> Deciding {
         let was_overloaded = waiting.waiter.was_overloaded;
         let take = if was_overloaded { take } else { take.repeat() };
-        self.decide_after(take, Wait::Did(waiting.waiter))
+        self.decide_after(take, Wait::Did(waiting.waiter), None)
     }
 
     #[inline]
-    fn decide_after(&self, mut take: Take, wait: Wait) -> Deciding {
+    fn decide_after(&self, mut take: Take, wait: Wait, outage: Option<StoreError>) -> Deciding {
         match self.operator_keys.say(&take) {
             OperatorSays::Nothing => {}
             OperatorSays::Instead(other) => take = *other,
             OperatorSays::LetThrough => return self.let_through(take),
             OperatorSays::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
-        take.reserve_max();
-        take.ask
-            .note_refunds(|hash| self.counters.open.refunds(hash));
+        let now = self.prepare(&mut take, outage);
         if take.rule().is_shadow() {
             return Deciding::Done(ask_in_shadow(self, take));
         }
-        self.ask(take, wait)
+        self.ask(take, now, wait)
+    }
+
+    /// Says in a take what only the moment knows at which the store is asked.
+    #[inline]
+    fn prepare(&self, take: &mut Take, outage: Option<StoreError>) -> Moment {
+        let asked = self.asked();
+        take.ask.set_failure(outage);
+        if asked.is_some() {
+            take.ask.set_patient();
+        }
+        take.refunds_before = self.counters.open.last_refund();
+        let is_reduced = take.reserve_max();
+        Moment { is_reduced, asked }
     }
 
     /// A request of a key that an operator lets through.
@@ -239,21 +259,19 @@ impl Gate {
 
     /// Asks the store, once.
     #[inline]
-    fn ask(&self, mut take: Take, wait: Wait) -> Deciding {
-        let asked = self.asked();
-        take.ask.is_patient = asked.is_some();
+    fn ask(&self, take: Take, moment: Moment, wait: Wait) -> Deciding {
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
         let question = Question {
             take,
-            asked,
+            moment,
             wait,
             span,
         };
         if let Some(answer) = answer.poll_now() {
             return self.judge(question, answer);
         }
-        let since = question.asked.as_ref().map(|it| it.at);
+        let since = question.moment.asked.as_ref().map(|it| it.at);
         Deciding::Asked(AskedTake {
             since: since.unwrap_or_else(Instant::now),
             question: Some(question),
@@ -284,12 +302,13 @@ impl Gate {
             Ok(decision) => decision,
             Err(error) => return self.judge_failure(question, error),
         };
-        let (mut take, wait, asked) = (question.take, question.wait, question.asked);
+        let (mut take, wait) = (question.take, question.wait);
+        let Moment { is_reduced, asked } = question.moment;
         self.log_decided(take.rule(), &decision);
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_told(quota));
         }
-        decision.is_reduced = take.is_reduced;
+        decision.is_reduced = is_reduced;
         if let Some(failure) = decision.failure() {
             self.counters.store_failed(failure.kind());
         }
@@ -333,7 +352,8 @@ impl Gate {
     fn judge_failure(&self, question: Question, error: StoreError) -> Deciding {
         let take = question.take;
         if error.kind() == StoreErrorKind::Overloaded
-            && let Some(waiter) = self.waits_after_overload(question.wait, question.asked, &take)
+            && let Some(waiter) =
+                self.waits_after_overload(question.wait, question.moment.asked, &take)
         {
             return waiting(take, Err(error), waiter);
         }
@@ -376,12 +396,12 @@ impl Gate {
 }
 
 fn waiting(take: Take, answer: Result<Decision, StoreError>, waiter: Box<Waiter>) -> Deciding {
-    Deciding::Waiting(Box::new(WaitingTake {
+    Deciding::Waiting(WaitingTake {
         take,
         answer,
         answered_at: Instant::now(),
         waiter,
-    }))
+    })
 }
 
 /// A store is not asked for what it does not know: takes over several counts, permits, periods of the

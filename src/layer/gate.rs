@@ -3,14 +3,14 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use http::Request;
 use http::request::Parts;
-use http::{Extensions, Request};
 
-use super::action::Action;
+use super::action::{Action, Begun};
 use super::decide::Outcome;
 use super::inspector::Warnings;
 use super::options::Options;
-use super::outage::{Outage, capabilities};
+use super::outage::capabilities;
 use crate::callback::{Cause, Panicked, caught};
 use crate::charge::RefundQueue;
 use crate::error::{KeyError, KeyErrorKind};
@@ -158,41 +158,50 @@ impl Gate {
         }
     }
 
-    /// What becomes of a request with this take and these extensions.
+    /// Finds the rule of a request that has just arrived, makes its take, and decides.
     #[inline]
-    pub(super) fn enter(self: &Arc<Self>, take: OrAction<Take>, extensions: &Extensions) -> Action {
-        match take {
-            Ok(mut take) => {
-                take.ask
-                    .set_failure(Outage::known(extensions, self.store()));
-                let since = self.waiting.since(extensions);
-                self.act_when_decided(self.decide(take, since))
-            }
-            Err(action) => *action,
-        }
+    pub(super) fn begin<B>(self: &Arc<Self>, request: Request<B>) -> (Begun, Request<B>) {
+        let Some(rule) = self.rule_or_count() else {
+            return (Begun::Act(Action::Pass), request);
+        };
+        self.inspect(&rule, Some(request.headers()));
+        let (take, request) = self.take_for(rule, request);
+        let begun = match take {
+            Ok(take) => self.act_when_decided(self.decide(take, Some(request.extensions()))),
+            Err(action) => Begun::Act(*action),
+        };
+        (begun, request)
     }
 
     /// What the request asks of the store, or what becomes of it without a question.
     ///
     /// A request whose head is not read stays in one piece: taking it apart and putting it together
     /// again is a good part of what a decision costs.
-    pub(crate) fn take_for<B>(
+    #[inline]
+    fn take_for<B>(
         self: &Arc<Self>,
         rule: Arc<Rule>,
         request: Request<B>,
     ) -> (OrAction<Take>, Request<B>) {
         let options = &self.options;
-        let has_key = !rule.subjects().is_empty() || options.extractor(&rule).is_some();
-        let has_exemptions = !options.exempt.is_empty() || rule.exemptions().is_some();
-        let has_choice = rule.has_plans()
-            || options.plan_value.is_some()
-            || options.plan.is_none() && request.extensions().get::<Plan>().is_some();
-        if !has_key && options.cost.is_none() && !has_exemptions && !has_choice {
+        let has_exemptions = || !options.exempt.is_empty() || rule.exemptions().is_some();
+        let has_choice = || {
+            rule.has_plans()
+                || options.plan_value.is_some()
+                || options.plan.is_none() && request.extensions().get::<Plan>().is_some()
+        };
+        let needs_head = self.has_key(&rule) || options.cost.is_some();
+        if !(needs_head || has_exemptions() || has_choice()) {
             return (Ok(Take::new(rule, Key::default())), request);
         }
         let (mut head, body) = request.into_parts();
         let take = self.read_head(rule, &mut head);
         (take, Request::from_parts(head, body))
+    }
+
+    /// Whether requests are counted by what is in their heads.
+    fn has_key(&self, rule: &Rule) -> bool {
+        !rule.subjects().is_empty() || self.options.extractor(rule).is_some()
     }
 
     /// Exemption, key, cost and quotas of the request with this head. Whatever fails, a shadow rule
@@ -301,11 +310,9 @@ impl Gate {
 
     /// Puts what the hook finds where the rule's extractor and its exemptions look for it.
     fn find_peer(&self, rule: &Rule, head: &mut Parts) -> Result<(), Panicked> {
-        let has_exempt_networks = rule.exemptions().is_some_and(Exemptions::needs_address);
+        let has_exempt_networks = || rule.exemptions().is_some_and(Exemptions::needs_address);
         if let Some(hook) = &self.options.peer
-            && (has_exempt_networks
-                || !rule.subjects().is_empty()
-                || self.options.extractor(rule).is_some())
+            && (self.has_key(rule) || has_exempt_networks())
             && let Some(peer) = caught("peer hook", rule.path(), || hook.find(&head.extensions))?
         {
             head.extensions.insert(PeerAddr(peer));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum_core::response::Response;
 use http::request::Parts;
 
-use super::action::{Action, LayerAnswer};
+use super::action::Action;
 use super::decide::{Outcome, check_capabilities};
 use super::gate::Gate;
 use super::headers::{reset, shown};
@@ -184,14 +184,14 @@ impl Gate {
         let action = match action {
             Action::Recover(callback, outcome) => {
                 Arc::clone(self)
-                    .recover(callback, *outcome, head, None)
+                    .recover(callback, outcome, head, None)
                     .await
             }
             action => action,
         };
         match action {
-            Action::Answer(LayerAnswer::Response(response)) => response,
-            Action::Answer(LayerAnswer::Refusal(refusal)) => self.answer(refusal, &form),
+            Action::Respond(response) => response,
+            Action::Refuse(refusal) => self.answer(refusal, &form),
             _ => Refusing::NoDecision.answer(&form),
         }
     }

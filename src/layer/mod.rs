@@ -51,11 +51,11 @@
 
 // The way of a request:
 //
-//     RateLimit::call             rate_limit.rs        the service; steps one after the other:
-//       Gate::rule_or_count       gate.rs              the rule; none: the inner service is called
-//       Gate::take_for            gate.rs              exemption, plan, key and cost, from the head
-//       Gate::enter               gate.rs              a store that failed an outer layer is known
+//     RateLimit::call             rate_limit.rs        the service
+//       Gate::begin               gate.rs              the rule; none: the inner service is called
+//         Gate::take_for          gate.rs              exemption, plan, key and cost, from the head
 //         Gate::decide            decide.rs            operators' keys; asks: a `Deciding`
+//           Gate::prepare         decide.rs            what is known when the store is asked
 //           Store::take           on through wrappers, store, flight and script: see below
 //     ResponseFuture::poll        response_future.rs   awaits the answer, unless it is there already
 //       Deciding::outcome         decide.rs            waits in its turn and asks again: an `Outcome`

@@ -8,7 +8,6 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
-use super::action::Action;
 use super::gate::Gate;
 use super::response_future::ResponseFuture;
 
@@ -58,13 +57,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
-        let gate = &self.gate;
-        let Some(rule) = gate.rule_or_count() else {
-            return ResponseFuture::new(Action::Pass, &mut self.inner, request, gate);
-        };
-        gate.inspect(&rule, Some(request.headers()));
-        let (take, request) = gate.take_for(rule, request);
-        let action = gate.enter(take, request.extensions());
-        ResponseFuture::new(action, &mut self.inner, request, gate)
+        let (begun, request) = self.gate.begin(request);
+        ResponseFuture::new(begun, &mut self.inner, request, &self.gate)
     }
 }

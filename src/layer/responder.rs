@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri};
 use tokio::time::Instant;
 
-use super::action::{Action, Admission, LayerAnswer, Refusal, forbid_storing, marked};
+use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
 use super::decide::{Deciding, Outcome, WaitingTake};
 use super::gate::Gate;
 use super::headers::{set_retry_after, told_wait, whole_seconds};
@@ -29,18 +29,18 @@ use crate::warning::{Warning, WarningKind};
 impl Gate {
     /// What becomes of a request, when its take is decided.
     #[inline]
-    pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Action {
+    pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Begun {
         match deciding {
-            Deciding::Done(outcome) => self.act(outcome),
-            Deciding::Asked(asked) => Action::Ask(Box::pin(asked)),
-            Deciding::Waiting(waiting) => Action::WaitForTurn(waiting),
+            Deciding::Done(outcome) => Begun::Act(self.act(outcome)),
+            Deciding::Asked(asked) => Begun::Ask(asked),
+            Deciding::Waiting(waiting) => Begun::Act(Action::WaitForTurn(waiting)),
         }
     }
 
     /// What becomes of a request with this head that waits.
     pub(super) async fn act_after_waiting(
         self: Arc<Self>,
-        waiting: Box<WaitingTake>,
+        waiting: WaitingTake,
         mut head: Parts,
     ) -> Action {
         let anew = |rule| self.read_head(rule, &mut head);
@@ -56,7 +56,7 @@ impl Gate {
     pub(crate) fn act(self: &Arc<Self>, outcome: Outcome) -> Action {
         match &self.options.on_error {
             Some(callback) if outcome.is_for(&**callback) => {
-                Action::Recover(Arc::clone(callback), Box::new(outcome))
+                Action::Recover(Arc::clone(callback), outcome)
             }
             _ => self.carry_out(outcome),
         }
@@ -69,10 +69,9 @@ impl Gate {
             (Ok(None), _) => Action::Pass,
             (Ok(Some(admitted)), _) => Action::Admit(admitted),
             (Err(Refusal::Denied(take, decision)), Some(callback)) => {
-                let degrade = (Arc::clone(callback), take, decision);
-                Action::Degrade(Box::new(degrade))
+                Action::Degrade(Arc::clone(callback), take, decision)
             }
-            (Err(refusal), _) => Action::Answer(LayerAnswer::Refusal(refusal)),
+            (Err(refusal), _) => Action::Refuse(refusal),
         }
     }
 
@@ -243,40 +242,22 @@ impl Gate {
         let form = self.form_of(&head, arrived);
         let failed = Failed::new(Arc::clone(outcome.rule()), head, cause.clone());
         let recovery = match recover(&*callback, failed).await {
-            Err(panicked) => return Action::Answer(LayerAnswer::Panicked(panicked)),
+            Err(panicked) => return Action::Panicked(panicked),
             Ok(recovery) => recovery,
         };
         match outcome.recovered(cause, recovery) {
             Ok(outcome) => self.carry_out(outcome),
-            Err(response) => {
-                let response = self.failed(response, &form);
-                Action::Answer(LayerAnswer::Response(response))
-            }
+            Err(response) => Action::Respond(self.failed(response, &form)),
         }
     }
 
-    /// The response to a request that does not go on.
-    pub(super) fn response<B>(
-        &self,
-        answer: LayerAnswer,
-        request: &Request<B>,
-        arrived: Option<Instant>,
-    ) -> Response {
-        let form = self.form(
-            request.method(),
-            request.uri(),
-            request.headers(),
-            request.extensions(),
-            arrived,
-        );
-        match answer {
-            LayerAnswer::Response(response) => response,
-            LayerAnswer::Refusal(refusal) => self.answer(refusal, &form),
-            LayerAnswer::Panicked(panicked) => marked(internal_error(&panicked, &form)),
-        }
+    /// The form of the answer to this request, which arrived then, or just now.
+    pub(super) fn form_for<B>(&self, request: &Request<B>, arrived: Option<Instant>) -> AnswerForm {
+        let (method, uri) = (request.method(), request.uri());
+        let (headers, extensions) = (request.headers(), request.extensions());
+        self.form(method, uri, headers, extensions, arrived)
     }
 
-    /// The form of the answer to a request that begins with this, and arrived then, or just now.
     fn form(
         &self,
         method: &Method,
@@ -361,7 +342,7 @@ impl Gate {
         let may_have_room = !is_held && {
             let counts = take.states(decision).zip(take.denials(decision));
             let mut denying = counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
-            denying.all(|(count, states)| self.may_have_room(count, states))
+            denying.all(|(count, states)| self.may_have_room(take, count, states))
         };
         may_have_room.then(|| decision.within(SOON))
     }
@@ -370,13 +351,14 @@ impl Gate {
     /// back so that there is room.
     fn may_have_room<'a>(
         &self,
+        take: &Take,
         count: &CountAsk,
         states: impl Iterator<Item = &'a QuotaState>,
     ) -> bool {
         let (hash, mut states) = (count.hash(), states.peekable());
         let open = self.counters.open.units(hash);
         let has_room = |state: &QuotaState| state.remaining().saturating_add(open) >= count.cost();
-        self.counters.open.refunds(hash) != count.refunds
+        self.counters.open.refunded_since(take.refunds_before, hash)
             || open > 0 && states.peek().is_some() && states.all(has_room)
     }
 

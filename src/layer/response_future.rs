@@ -15,11 +15,11 @@ use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::action::{Action, Admission, LayerAnswer};
+use super::action::{Action, Admission, Begun, marked};
 use super::decide::AskedTake;
 use super::gate::Gate;
 use super::upload::Upload;
-use crate::callback::{BoxFuture, grpc};
+use crate::callback::{AnswerForm, BoxFuture, grpc, internal_error};
 use crate::charge::Answers;
 use crate::waiting::WaitingSince;
 use crate::warning::{Warning, WarningKind};
@@ -66,7 +66,8 @@ pin_project! {
     enum ResponseState<S, B, F, E> {
         /// The store answers.
         Asking {
-            asked: Pin<Box<AskedTake>>,
+            #[pin]
+            asked: AskedTake,
             kept: Option<KeptRequest<S, B>>,
         },
         /// The request waits, or the error callback says how to go on.
@@ -109,28 +110,22 @@ struct KeptRequest<S, B> {
 const DONE: &str = "polled after completion";
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    /// Does this with the request. The service has been polled ready.
-    pub(crate) fn new(
-        action: Action,
-        service: &mut S,
-        request: Request<B>,
-        gate: &Arc<Gate>,
-    ) -> Self
+    /// Goes on with the request. The service has been polled ready.
+    #[inline]
+    pub(crate) fn new(begun: Begun, service: &mut S, request: Request<B>, gate: &Arc<Gate>) -> Self
     where
         S: Clone,
         S::Error: 'static,
         B: HttpBody + Send + 'static,
     {
-        let state = match action {
-            Action::Pass => ResponseState::call(service, request, None),
-            Action::Admit(admitted) => ResponseState::call(service, request, Some(admitted)),
-            // No ready instance is left behind unused: it would keep what it has reserved, such as
-            // a permit of a `ConcurrencyLimit`.
-            Action::Answer(answer) => {
-                *service = service.clone();
-                ResponseState::respond(answer, request, gate, None)
+        let state = match begun {
+            Begun::Act(Action::Pass) => ResponseState::call(service, request, None),
+            Begun::Act(Action::Admit(admitted)) => {
+                ResponseState::call(service, request, Some(admitted))
             }
-            action => {
+            begun => {
+                // No ready instance is left behind unused: it would keep what it has reserved, such
+                // as a permit of a `ConcurrencyLimit`.
                 let fresh = service.clone();
                 let kept = KeptRequest {
                     service: std::mem::replace(service, fresh),
@@ -139,7 +134,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
                     gate: Arc::clone(gate),
                     arrived: None,
                 };
-                ResponseState::after(action, kept)
+                ResponseState::after(begun, kept)
             }
         };
         Self { state }
@@ -152,18 +147,29 @@ where
     S::Error: 'static,
     B: HttpBody + Send + 'static,
 {
-    fn after(action: Action, mut kept: KeptRequest<S, B>) -> Self
+    fn after(begun: Begun, mut kept: KeptRequest<S, B>) -> Self
     where
         S: Clone,
     {
+        let action = match begun {
+            Begun::Act(action) => action,
+            Begun::Ask(asked) => {
+                kept.arrived = kept.arrived.or(Some(asked.since()));
+                let kept = Some(kept);
+                return Self::Asking { asked, kept };
+            }
+        };
         let admitted = match action {
             Action::Pass => None,
             Action::Admit(admitted) => Some(admitted),
-            Action::Answer(answer) => {
-                return Self::respond(answer, kept.request, &kept.gate, kept.arrived);
+            Action::Refuse(refusal) => {
+                return kept.respond(|gate, form| gate.answer(refusal, form));
             }
-            Action::Degrade(degrade) => {
-                let (callback, take, decision) = *degrade;
+            Action::Panicked(panicked) => {
+                return kept.respond(|_, form| marked(internal_error(&panicked, form)));
+            }
+            Action::Respond(response) => return kept.respond(|_, _| response),
+            Action::Degrade(callback, take, decision) => {
                 let head = head(&kept.request);
                 let upload = Upload::of(kept.request, &kept.gate);
                 let response = kept
@@ -182,18 +188,13 @@ where
             Action::Recover(callback, outcome) => {
                 let gate = Arc::clone(&kept.gate);
                 let head = head(&kept.request);
-                let action = gate.recover(callback, *outcome, head, kept.arrived);
+                let action = gate.recover(callback, outcome, head, kept.arrived);
                 return Self::choosing(action, kept);
             }
             Action::WaitForTurn(waiting) => {
                 let gate = Arc::clone(&kept.gate);
                 let action = gate.act_after_waiting(waiting, head(&kept.request));
                 return Self::choosing(action, kept);
-            }
-            Action::Ask(asked) => {
-                kept.arrived = kept.arrived.or(Some(asked.since()));
-                let kept = Some(kept);
-                return Self::Asking { asked, kept };
             }
         };
         if kept.is_ready {
@@ -219,20 +220,6 @@ where
         let kept = Some(kept);
         let action = Box::pin(action);
         Self::Choosing { action, kept }
-    }
-
-    fn respond(
-        answer: LayerAnswer,
-        request: Request<B>,
-        gate: &Gate,
-        arrived: Option<Instant>,
-    ) -> Self {
-        let mut response = gate.response(answer, &request, arrived);
-        if let Some(upload) = Upload::of(request, gate) {
-            upload.read_on(&mut response);
-        }
-        let response = Some(response);
-        Self::Responding { response }
     }
 
     fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admission>) -> Self {
@@ -270,6 +257,22 @@ where
     }
 }
 
+impl<S: Service<Request<B>>, B: HttpBody + Send + 'static> KeptRequest<S, B> {
+    /// Answers with the response that this makes in the form of the request.
+    fn respond(
+        self,
+        make: impl FnOnce(&Gate, &AnswerForm) -> Response<Body>,
+    ) -> ResponseState<S, B, S::Future, S::Error> {
+        let gate = &self.gate;
+        let mut response = make(gate, &gate.form_for(&self.request, self.arrived));
+        if let Some(upload) = Upload::of(self.request, gate) {
+            upload.read_on(&mut response);
+        }
+        let response = Some(response);
+        ResponseState::Responding { response }
+    }
+}
+
 /// A copy of the request without its body.
 fn head<B>(request: &Request<B>) -> Parts {
     let (mut head, ()) = Request::new(()).into_parts();
@@ -297,13 +300,13 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Asking { asked, kept } => {
                     let gate = &kept.as_ref().expect(DONE).gate;
-                    let deciding = ready!(asked.as_mut().poll(gate, cx));
-                    let action = gate.act_when_decided(deciding);
-                    ResponseState::after(action, kept.take().expect(DONE))
+                    let deciding = ready!(asked.poll(gate, cx));
+                    let begun = gate.act_when_decided(deciding);
+                    ResponseState::after(begun, kept.take().expect(DONE))
                 }
                 StateProj::Choosing { action, kept } => {
                     let action = ready!(action.as_mut().poll(cx));
-                    ResponseState::after(action, kept.take().expect(DONE))
+                    ResponseState::after(Begun::Act(action), kept.take().expect(DONE))
                 }
                 StateProj::Readying { admitted, kept } => {
                     let service = &mut kept.as_mut().expect(DONE).service;

@@ -96,8 +96,8 @@ impl Gate {
 
     /// Whether units of its counts came back since this take was asked about.
     fn was_refunded_since(&self, take: &Take) -> bool {
-        let refunds = |count: &CountAsk| self.counters.open.refunds(count.hash());
-        take.counts().iter().any(|it| refunds(it) != it.refunds)
+        let mut hashes = take.counts().iter().map(CountAsk::hash);
+        hashes.any(|hash| self.counters.open.refunded_since(take.refunds_before, hash))
     }
 
     /// Whether units of what a denied take lacks may come back before they leave their window.

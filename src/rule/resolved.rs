@@ -4,6 +4,7 @@ use super::exemptions::Exemptions;
 use super::plans::{Chosen, DerivedRules, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
 use super::raise::Factors;
+use super::rule::OnError;
 use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
 use crate::algorithm::calendar::Calendar;
@@ -175,6 +176,8 @@ impl RuleSettings {
         RuleCounts {
             path: Arc::clone(&self.path),
             is_joint: counts.len() > 1 || has_own_cost || !self.subjects.is_empty(),
+            in_shadow: common.is_shadow,
+            falls_back: matches!(self.on_error, None | Some(OnError::Fallback)),
             counts,
             untouched: policies.iter().map(full).collect(),
         }

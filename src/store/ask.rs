@@ -35,27 +35,30 @@ use crate::quota::Quota;
 pub struct Ask {
     /// Those of the rule, whose quotas the answer tells of.
     of: Arc<RuleCounts>,
-    /// Whether the answers about its counts are made one: of a rule of several.
-    is_joint: bool,
     /// What is asked about together, in the order of the rule's counts.
     counts: SmallVec<[CountAsk; 1]>,
-    /// Whether no request is denied by it.
-    in_shadow: bool,
-    /// Whether a fallback may decide.
-    falls_back: bool,
     cost: u64,
+    /// Whether the answers about its counts are made one: of a rule of several.
+    is_joint: bool,
     only_looks: bool,
-    /// Whether it reserves less than its request costs.
-    pub(crate) is_reduced: bool,
-    is_repeat: bool,
-    /// Whether its caller asks again later where the store is overloaded.
-    pub(crate) is_patient: bool,
-    /// Whether nobody waits for the answer: that to a refund, a release, a renewal, a hold.
-    is_unawaited: bool,
+    caller: Caller,
     /// The earliest of the time-outs around the store; `None` if only its own counts.
     deadline: Option<Deadline>,
     /// Why the store gave no decision to an outer layer of the same request.
     failure: Option<Box<StoreError>>,
+}
+
+/// Who waits for the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    /// It takes the answer as it is.
+    Asks,
+    /// It asks again later where the store is overloaded.
+    IsPatient,
+    /// It was denied, has waited, and asks again.
+    Repeats,
+    /// Nobody does, as for a refund, a release, a renewal or a hold.
+    Nobody,
 }
 
 /// What is asked about one of the [counts](Ask::counts).
@@ -81,8 +84,6 @@ pub struct CountAsk {
     cost: u64,
     /// Whether it is charged at this cost whatever the request costs.
     pub(crate) has_own_cost: bool,
-    /// What [`OpenCharges::refunds`](crate::waiting::OpenCharges) said before it was asked.
-    pub(crate) refunds: u32,
 }
 
 impl CountAsk {
@@ -96,7 +97,6 @@ impl CountAsk {
             spec: Arc::clone(&count.spec),
             cost: count.cost.unwrap_or(cost),
             has_own_cost: count.cost.is_some(),
-            refunds: 0,
         }
     }
 
@@ -171,25 +171,14 @@ impl Ask {
     pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A first question about these counts that no caller waits for yet.
-    pub(crate) fn of(
-        of: Arc<RuleCounts>,
-        counts: SmallVec<[CountAsk; 1]>,
-        cost: u64,
-        in_shadow: bool,
-        falls_back: bool,
-    ) -> Self {
+    pub(crate) fn of(of: Arc<RuleCounts>, counts: SmallVec<[CountAsk; 1]>, cost: u64) -> Self {
         Self {
             is_joint: of.is_joint || counts.len() != 1,
             of,
             counts,
-            in_shadow,
-            falls_back,
             cost,
             only_looks: false,
-            is_reduced: false,
-            is_repeat: false,
-            is_patient: false,
-            is_unawaited: false,
+            caller: Caller::Asks,
             deadline: None,
             failure: None,
         }
@@ -357,14 +346,6 @@ impl Ask {
         self
     }
 
-    /// Notes how often units were given back, by the hash of each count's name.
-    #[inline]
-    pub(crate) fn note_refunds(&mut self, refunds: impl Fn(u64) -> u32) {
-        for count in &mut self.counts {
-            count.refunds = refunds(count.hash());
-        }
-    }
-
     /// Whether the answers about its counts are made one.
     #[inline]
     pub(crate) const fn is_joint(&self) -> bool {
@@ -377,15 +358,26 @@ impl Ask {
     /// does not count them.
     #[must_use]
     pub fn repeat(mut self) -> Self {
-        self.is_repeat = true;
+        self.caller = Caller::Repeats;
         self.failure = None;
         self
+    }
+
+    /// Says that its caller asks again later where the store is overloaded.
+    pub(crate) fn set_patient(&mut self) {
+        if self.caller == Caller::Asks {
+            self.caller = Caller::IsPatient;
+        }
+    }
+
+    pub(crate) fn is_patient(&self) -> bool {
+        self.caller == Caller::IsPatient
     }
 
     /// Whether this is a waiting caller's [repeat](crate::Take::repeat), and not a first question.
     #[must_use]
     pub const fn is_repeat(&self) -> bool {
-        self.is_repeat
+        matches!(self.caller, Caller::Repeats)
     }
 
     /// The cost, in units.
@@ -432,12 +424,12 @@ impl Ask {
 
     /// Whether no request is denied by it.
     #[inline]
-    pub(crate) const fn in_shadow(&self) -> bool {
-        self.in_shadow
+    pub(crate) fn in_shadow(&self) -> bool {
+        self.of.in_shadow
     }
 
-    pub(crate) const fn falls_back(&self) -> bool {
-        self.falls_back
+    pub(crate) fn falls_back(&self) -> bool {
+        self.of.falls_back
     }
 
     /// Its counts of the calendar.
@@ -509,8 +501,7 @@ impl Ask {
     /// A first question about the same counts at this cost, which no caller waits for.
     pub(crate) fn first_question(&self, cost: u64) -> Self {
         let (of, counts) = (Arc::clone(&self.of), self.counts.clone());
-        let (in_shadow, falls_back) = (self.in_shadow, self.falls_back);
-        let mut ask = Self::of(of, counts, cost, in_shadow, falls_back).with_cost(cost);
+        let mut ask = Self::of(of, counts, cost).with_cost(cost);
         ask.is_joint = self.is_joint;
         ask
     }
@@ -522,18 +513,17 @@ impl Ask {
 
     /// This take, whose answer no caller waits for: no time-out of a store ends it, but this bound.
     pub(crate) fn unawaited(mut self, bound: Duration) -> Self {
-        (self.is_unawaited, self.deadline) = (true, Some(Deadline::after(bound)));
+        (self.caller, self.deadline) = (Caller::Nobody, Some(Deadline::after(bound)));
         self
     }
 
     pub(crate) const fn is_unawaited(&self) -> bool {
-        self.is_unawaited
+        matches!(self.caller, Caller::Nobody)
     }
 
     /// This take with what the caller of another one said of it.
     pub(crate) fn copy_caller(mut self, other: &Self) -> Self {
-        (self.is_repeat, self.is_patient) = (other.is_repeat, other.is_patient);
-        (self.is_unawaited, self.deadline) = (other.is_unawaited, other.deadline);
+        (self.caller, self.deadline) = (other.caller, other.deadline);
         self.failure.clone_from(&other.failure);
         self
     }
@@ -552,12 +542,14 @@ impl Ask {
             return decision;
         }
         assert_eq!(decisions.len(), self.counts.len(), "one about each count");
+        self.verdict_over(&decisions, self.states_at_places(&decisions))
+    }
+
+    /// The states of the rule's quotas, each at its place, by these decisions about the counts.
+    fn states_at_places(&self, decisions: &[Decision]) -> Arc<[QuotaState]> {
         let mut states = self.of.untouched.to_vec();
         let room = |it: &QuotaState| (it.is_hidden(), !it.is_exceeded(), it.remaining());
-        let (mut verdict, mut source) = (Verdict::Allowed, Source::Local);
-        for (count, decision) in self.counts.iter().zip(&decisions) {
-            verdict = strictest(verdict, decision.verdict());
-            source = decision.source();
+        for (count, decision) in self.counts.iter().zip(decisions) {
             for (place, state) in count.places(&self.of).iter().zip(decision.quotas()) {
                 // A fallback counts some twice, and tells what has less room.
                 let known = &mut states[*place];
@@ -566,12 +558,19 @@ impl Ask {
                 }
             }
         }
+        states.into()
+    }
+
+    /// The verdict and the receipt over these decisions about the counts, with these states.
+    fn verdict_over(&self, decisions: &[Decision], states: Arc<[QuotaState]>) -> Decision {
+        let verdict = decisions.iter().map(Decision::verdict);
+        let verdict = verdict.fold(Verdict::Allowed, strictest);
+        let source = decisions.last().map_or(Source::Local, Decision::source);
         let receipt = match verdict {
-            Verdict::Allowed => self.receipt(&decisions),
+            Verdict::Allowed => self.receipt(decisions),
             _ => None,
         };
-        let mut decision =
-            Decision::of_states(verdict, source, states.into()).with_receipt(receipt);
+        let mut decision = Decision::of_states(verdict, source, states).with_receipt(receipt);
         if decisions.iter().any(Decision::is_locked_out) {
             decision = decision.and_locked_out();
         }

@@ -221,7 +221,9 @@ impl QuestionLimit {
         }
         let place = match kind {
             // Callers that ask again leave a quarter of the bound to those that do not.
-            QuestionKind::Take if ask.is_patient => self.takes.try_acquire(self.max - self.max / 4),
+            QuestionKind::Take if ask.is_patient() => {
+                self.takes.try_acquire(self.max - self.max / 4)
+            }
             QuestionKind::Take => self.takes.try_acquire(self.max),
             // Each count of a joint take is a question of its own to the store.
             QuestionKind::Change => {

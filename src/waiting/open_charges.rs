@@ -1,5 +1,5 @@
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +21,10 @@ pub(crate) struct OpenCharges(Arc<OpenChargesInner>);
 struct OpenChargesInner {
     /// How many charges are open, for readers without the lock.
     open: AtomicUsize,
-    /// How often units were given back, of the counts of each hash modulo the length.
-    refunds: [AtomicU32; 64 / size_of::<AtomicU32>()],
+    /// The number of the last refund.
+    last_refund: AtomicU64,
+    /// That of the last one in the counts of each hash modulo the length.
+    last_refunds: [AtomicU64; 16],
     /// By the hashes of their names. A count without charges has no entry.
     counts: Mutex<HashMap<u64, OpenCount>>,
     queues: WaitQueues,
@@ -90,14 +92,27 @@ impl OpenCharges {
         })
     }
 
-    /// A number that changes when units of this count are given back, and sometimes else.
-    pub(crate) fn refunds(&self, hash: u64) -> u32 {
-        self.refunds_of(hash).load(Ordering::Acquire)
+    /// The number of the last refund until now.
+    #[inline]
+    pub(crate) fn last_refund(&self) -> u64 {
+        self.0.last_refund.load(Ordering::Acquire)
     }
 
-    fn refunds_of(&self, hash: u64) -> &AtomicU32 {
-        let refunds = &self.0.refunds;
+    /// Whether units of this count were given back since the refund of this number, and sometimes
+    /// else.
+    pub(crate) fn refunded_since(&self, refund: u64, hash: u64) -> bool {
+        self.last_refund_of(hash).load(Ordering::Acquire) > refund
+    }
+
+    fn last_refund_of(&self, hash: u64) -> &AtomicU64 {
+        let refunds = &self.0.last_refunds;
         &refunds[hash as usize % refunds.len()]
+    }
+
+    fn number_refund(&self, hash: u64) {
+        let number = self.0.last_refund.fetch_add(1, Ordering::AcqRel) + 1;
+        self.last_refund_of(hash)
+            .fetch_max(number, Ordering::Release);
     }
 
     /// The queues of the requests that wait for units of these counts.
@@ -107,13 +122,13 @@ impl OpenCharges {
 
     /// Units of this count were given back: those that wait for it ask.
     pub(crate) fn given_back(&self, hash: u64) {
-        self.refunds_of(hash).fetch_add(1, Ordering::Release);
+        self.number_refund(hash);
         self.0.queues.given_back(hash);
     }
 
     /// A permit of this count goes back. Its waiters hear of it where the store announces that.
     pub(crate) fn released(&self, hash: u64) {
-        self.refunds_of(hash).fetch_add(1, Ordering::Release);
+        self.number_refund(hash);
         self.0.queues.released(hash);
     }
 
@@ -210,7 +225,8 @@ mod tests {
         settled.close(|count| [5, 0][count]);
         settled.close(|_| unreachable!("it is closed"));
         assert_eq!((charges.units(1), charges.units(3)), (0, 1));
-        assert_eq!((charges.refunds(1), charges.refunds(3)), (1, 0));
+        let refunded = [1, 3].map(|hash| charges.refunded_since(0, hash));
+        assert_eq!(refunded, [true, false]);
         drop((settled, dropped));
         assert_eq!((entries(), charges.0.open.load(Ordering::Relaxed)), (0, 0));
     }
