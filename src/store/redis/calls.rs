@@ -293,3 +293,15 @@ impl FlightCall for CountCall {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A flight of one call has it in its future.
+    #[test]
+    fn a_call_is_small() {
+        let size = size_of::<CountCall>();
+        assert!(size <= 240, "{size} bytes");
+    }
+}

@@ -406,3 +406,18 @@ fn with_text(call: &CallQuestion) -> Cmd {
     }
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is allocated for each flight. Its calls are in it once.
+    #[test]
+    fn the_future_of_a_flight_is_small() {
+        fn size<F>(_: fn(Flight<OwnCall>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(Flight::run);
+        assert!(size <= 720, "{size} bytes");
+    }
+}
