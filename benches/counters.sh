@@ -4,6 +4,7 @@
 # second, and in one that does neither. Five paired runs, alternating; PAIRS=n for another number.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source benches/callgrind.sh
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -35,14 +36,9 @@ done | awk '
     printf "\nMedian of the ratios: %.3f\n", ratios[int((NR + 1) / 2)]
   }'
 
-if command -v valgrind >/dev/null; then
+if has_callgrind; then
+  export COUNTED=1
   for name in counting silent; do
-    instructions() {
-      ROUNDS=$1 valgrind --tool=callgrind --callgrind-out-file=/dev/null "$work/$name.exe" 2>&1 |
-        sed -n 's/.*Collected : //p'
-    }
-    few=$(instructions 1)
-    many=$(instructions 3)
-    echo "Instructions of a request, $name: $(((many - few) / 40000))"
+    echo "Instructions of a request, $name: $(($(counted /dev/null "$work/$name.exe") / 20000))"
   done
 fi

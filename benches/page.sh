@@ -4,21 +4,15 @@
 # request through the layer with a page at which nobody looks, and without. ROUNDS=n: pairs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source benches/callgrind.sh
 
 program=$(cargo bench --quiet -p tidegate-benches --bench page --no-run --message-format=json |
   sed -n 's/.*"executable":"\([^"]*page-[^"]*\)".*/\1/p' | tail -n 1)
 "$program"
 
-if command -v valgrind >/dev/null; then
+if has_callgrind; then
   instructions() {
-    local few many
-    few=$(STEPS=1 count "$@")
-    many=$(STEPS=3 count "$@")
-    echo $(((many - few) / 40000))
-  }
-  count() {
-    env "$@" valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" 2>&1 |
-      sed -n 's/.*Collected : //p'
+    echo $(($(export "$@" COUNTED=40000 && counted /dev/null "$program") / 40000))
   }
   echo "| instructions of a request through the layer | without a page | with one | ratio |"
   echo "|---|---:|---:|---:|"

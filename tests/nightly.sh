@@ -143,6 +143,11 @@ builds() {
   once "benches" cargo bench -p tidegate-benches --no-run
   once "bench beside peers" cargo check --ignore-rust-version --manifest-path benches/peers/Cargo.toml
   once "bench of versions" cargo check --manifest-path benches/versions/Cargo.toml
+  if command -v valgrind >/dev/null; then
+    once "instructions" bash benches/instructions.sh --check
+  else
+    skipped "instructions" "valgrind is not installed"
+  fi
   if cargo +nightly --version >/dev/null 2>&1; then
     once "public API" bash tests/public_api.sh
   else

@@ -2,8 +2,8 @@
 //! send most requests (Zipf's law), while 32 browsers poll the page; beside the same service without
 //! a page. Nine pairs, or as many as ROUNDS says. The bench starts a server of its own.
 //!
-//! With STEPS=n it sends n times 20,000 requests of these keys through the layer over a memory store
-//! and ends, for `benches/page.sh`, which counts instructions. PAGE=1 mounts a page, and nobody
+//! With COUNTED=n it sends 20,000 requests of these keys through the layer over a memory store, then n
+//! of which `benches/page.sh` counts the instructions, and ends. PAGE=1 mounts a page, and nobody
 //! looks. MAX=n is how many requests a second each key may send.
 
 mod support;
@@ -17,11 +17,12 @@ use axum::body::Body;
 use axum::routing::get;
 use http::Request;
 use kit::Redis;
-use support::{Table, median};
+use support::{Table, counted, median};
 use tidegate::{Key, Limits, Quota, Resilient, Rule};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio::runtime::Runtime;
 use tokio::time::sleep;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -125,7 +126,8 @@ async fn load(port: u16) -> f64 {
 }
 
 /// Requests through the layer alone.
-async fn steps(steps: u64, max: u64) {
+fn requests(runtime: &Runtime, number: u64, max: u64) {
+    let _entered = runtime.enter();
     let limits = limits(max);
     let page = variable("PAGE").map(|_| limits.page().router());
     let mut service = limits
@@ -133,28 +135,33 @@ async fn steps(steps: u64, max: u64) {
         .layer(service_fn(async |_: Request<Body>| {
             Ok::<_, std::convert::Infallible>(http::Response::new(Body::from("1")))
         }));
-    // The task of the page begins.
-    tokio::task::yield_now().await;
-    for at in 0..steps * 20_000 {
-        let request = Request::get("/api").body(Body::empty()).expect("valid");
-        let service = service.ready().await.expect("ready");
-        let _ = service.call(request).await;
-        if at % 1_000 == 0 {
-            tokio::task::yield_now().await;
-        }
-    }
+    let mut ask = |number| {
+        runtime.block_on(async {
+            for at in 0..number {
+                if at % 1_000 == 0 {
+                    // The task of the page goes on.
+                    tokio::task::yield_now().await;
+                }
+                let request = Request::get("/api").body(Body::empty()).expect("valid");
+                let service = service.ready().await.expect("ready");
+                let _ = service.call(request).await;
+            }
+        });
+    };
+    ask(20_000);
+    counted(&mut || ask(number));
     drop(page);
 }
 
 fn main() {
     let max = variable("MAX").unwrap_or(100);
-    if let Some(number) = variable("STEPS") {
+    if let Some(number) = variable("COUNTED") {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        return runtime.expect("a runtime").block_on(steps(number, max));
+        return requests(&runtime.expect("a runtime"), number, max);
     }
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(compare(max));
 }
 

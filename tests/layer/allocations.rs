@@ -55,6 +55,13 @@ fn median(mut counts: Vec<u64>) -> u64 {
     counts[counts.len() / 2]
 }
 
+fn at_most(most: u64, counted: u64, what: &str) {
+    assert!(
+        counted <= most,
+        "{what}: {counted} allocations, expected at most {most}"
+    );
+}
+
 #[test]
 fn a_ready_answer_costs_no_allocation_but_what_shows_it() {
     let layer = RateLimitLayer::new("p", WINDOW, 1_000_000).store(MemoryStore::new());
@@ -66,6 +73,53 @@ fn a_ready_answer_costs_no_allocation_but_what_shows_it() {
     // The fields: the two parts of the map of header fields, and the value of `RateLimit`.
     let shown = allocations(layer.layer(service_fn(ok)));
     assert_eq!(shown - silent, 3);
+}
+
+#[test]
+fn without_extensions_an_answer_costs_no_allocation_but_its_fields() {
+    let layer = RateLimitLayer::new("p", WINDOW, 1_000_000).store(MemoryStore::new());
+    let layer = layer.without_extensions(true, true);
+    let bare = allocations(service_fn(ok));
+    let silent = allocations(layer.clone().headers(Headers::None).layer(service_fn(ok)));
+    at_most(1, silent - bare, "the charge");
+    let shown = allocations(layer.clone().layer(service_fn(ok)));
+    at_most(3, shown - silent, "the fields");
+    let keyed = layer.key_by(|_| Ok(tidegate::Key::from("203.0.113.9")));
+    let keyed = allocations(keyed.layer(service_fn(ok)));
+    at_most(1, keyed - shown, "the text of the key");
+}
+
+#[test]
+fn a_first_charge_costs_no_allocation_but_its_name() {
+    let layer = RateLimitLayer::new("p", WINDOW, 1_000_000).store(MemoryStore::new());
+    let known = layer
+        .clone()
+        .key_by(|_| Ok(tidegate::Key::from("100000000")));
+    let next = std::sync::atomic::AtomicU64::new(100_000_000);
+    let new = layer.key_by(move |_| {
+        let next = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(tidegate::Key::from(next))
+    });
+    let known = allocations(known.layer(service_fn(ok)));
+    let new = allocations(new.layer(service_fn(ok)));
+    at_most(1, new - known, "the name");
+}
+
+#[test]
+fn an_answer_about_three_subjects_costs_little() {
+    let subject = |name| Subject::new(name, Everyone).limit(quota(1_000_000, WINDOW));
+    let rule = Rule::joint("p", ["a", "b", "c"].map(subject)).expect("a valid rule");
+    let layer = RateLimitLayer::from_rule(rule).store(MemoryStore::new());
+    let bare = allocations(service_fn(ok));
+    let joint = allocations(layer.layer(service_fn(ok)));
+    at_most(23, joint - bare, "three subjects");
+}
+
+/// It is moved at each step of a request.
+#[test]
+fn a_take_is_small() {
+    let size = size_of::<Take>();
+    assert!(size <= 232, "{size} bytes");
 }
 
 #[test]

@@ -3,15 +3,13 @@
 # Needs valgrind.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+source benches/callgrind.sh
 
 cargo build --quiet --release -p tidegate-macro-tests --example count
 program=${CARGO_TARGET_DIR:-target}/release/examples/count
 
 each() {
-  local all
-  all=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='count::counted' \
-    "$program" 2000 "$@" 2>&1 | sed -n 's/.*Collected : //p')
-  echo $((all / 2000))
+  echo $(($(counted /dev/null "$program" 2000 "$@") / 2000))
 }
 
 echo "instructions of a call: $(each) by the attribute, $(each hand) by hand"

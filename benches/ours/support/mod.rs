@@ -77,3 +77,10 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }
+
+/// Callgrind counts the instructions between the entry of this function and its end.
+#[inline(never)]
+pub(crate) fn counted(run: &mut dyn FnMut()) {
+    run();
+    std::hint::black_box(());
+}

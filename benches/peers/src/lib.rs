@@ -1,5 +1,6 @@
 //! Tidegate and its peers behind one axum server, under the same load: see `benches/README.md`.
 
+pub mod client;
 pub mod contenders;
 pub mod load;
 pub mod open_loop;

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
@@ -13,7 +14,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use http::{HeaderName, HeaderValue, StatusCode};
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Script, cmd};
+use redis::{AsyncConnectionConfig, RedisResult, Script, cmd};
 use tidegate::Algorithm;
 use tower::{Layer, Service};
 
@@ -22,16 +23,8 @@ use crate::contenders::{EVALSHA, PLAIN_ANSWERS, Traffic, path, routes};
 use crate::same_script;
 
 pub async fn router(redis: &str) -> Result<Router> {
-    let client = redis::Client::open(redis)?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
-    let script = Script::new("return 1");
-    script.prepare_invoke().load_async(&mut connection).await?;
-    let bare = Evalsha {
-        hash: script.get_hash().into(),
-        question: None,
-        connection: connection.clone(),
-        inner: (),
-    };
+    let bare = Evalsha::connect(redis).await?;
+    let mut connection = bare.connection.clone();
     let mut router = routes(EVALSHA, |_| bare.clone());
     for (name, algorithm) in [
         (SAME_LOG, Algorithm::SlidingLog),
@@ -97,14 +90,40 @@ fn field(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
     )
 }
 
+/// A connection with a longer time-out than the default, so that a pause of a busy machine does not
+/// end a run.
+pub async fn patient_connection(redis: &str) -> Result<MultiplexedConnection> {
+    let patience = Some(Duration::from_secs(10));
+    let config = AsyncConnectionConfig::new().set_response_timeout(patience);
+    let client = redis::Client::open(redis)?;
+    Ok(client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?)
+}
+
 /// The layer, and around an inner service the service.
 #[derive(Clone)]
-struct Evalsha<S> {
+pub struct Evalsha<S> {
     hash: Arc<str>,
     /// The key, and what one of the crate's own scripts is asked about it.
     question: Option<(&'static str, Arc<[u8]>)>,
     connection: MultiplexedConnection,
     inner: S,
+}
+
+impl Evalsha<()> {
+    /// A script call that returns 1.
+    pub async fn connect(redis: &str) -> Result<Self> {
+        let mut connection = patient_connection(redis).await?;
+        let script = Script::new("return 1");
+        script.prepare_invoke().load_async(&mut connection).await?;
+        Ok(Self {
+            hash: script.get_hash().into(),
+            question: None,
+            connection,
+            inner: (),
+        })
+    }
 }
 
 impl<S> Layer<S> for Evalsha<()> {

@@ -287,3 +287,15 @@ impl FlightCall for CountCall {
         of_each_kind!(self, call => call.into_questions())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A flight of one call has it in its future.
+    #[test]
+    fn a_call_is_small() {
+        let size = size_of::<CountCall>();
+        assert!(size <= 240, "{size} bytes");
+    }
+}

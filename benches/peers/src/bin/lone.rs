@@ -1,11 +1,10 @@
 //! A lone request: one connection to the HTTP server, one request at a time, and the contenders in
 //! turns of a hundred requests. `lone serve URL` is the HTTP server.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::time::Instant;
 
 use axum::Router;
+use tidegate_peers::client::Client;
 use tidegate_peers::contenders::{self, EVALSHA, PLAIN, Traffic, path};
 use tidegate_peers::servers::{HttpServer, RedisServer};
 use tidegate_peers::statistics::median;
@@ -40,7 +39,7 @@ fn main() -> Result<()> {
     let http = HttpServer::start(&redis.url())?;
     let mut client = Client::connect(http.port)?;
     for name in NAMES {
-        client.block(name)?;
+        block(&mut client, name)?;
     }
     // For each contender, the medians of its rounds; a round has all contenders in turns.
     let mut medians = vec![Vec::new(); NAMES.len()];
@@ -52,7 +51,7 @@ fn main() -> Result<()> {
         for _ in 0..BLOCKS * usize::try_from(seconds)? {
             for (at, name) in NAMES.into_iter().enumerate() {
                 redis.reset_counts()?;
-                samples[at].extend(client.block(name)?);
+                samples[at].extend(block(&mut client, name)?);
                 scripts[at] += redis.counts()?.script_micros;
             }
             blocks += BLOCK as f64;
@@ -106,45 +105,16 @@ async fn router(redis: &str) -> Result<Router> {
         .merge(others::router(redis).await?))
 }
 
-/// One connection that stays open.
-struct Client(BufReader<TcpStream>);
-
-impl Client {
-    fn connect(port: u16) -> Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        Ok(Self(BufReader::new(stream)))
-    }
-
-    /// The microseconds of each request of a block.
-    fn block(&mut self, name: &str) -> Result<Vec<f64>> {
-        let path = path(name, Traffic::Hot);
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nx-key: hot\r\n\r\n");
-        (0..BLOCK).map(|_| self.request(&request)).collect()
-    }
-
-    fn request(&mut self, request: &str) -> Result<f64> {
+/// The microseconds of each request of a block.
+fn block(client: &mut Client, name: &str) -> Result<Vec<f64>> {
+    let path = path(name, Traffic::Hot);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nx-key: hot\r\n\r\n");
+    let ask = |_| {
         let began = Instant::now();
-        self.0.get_mut().write_all(request.as_bytes())?;
-        let mut line = String::new();
-        self.0.read_line(&mut line)?;
-        if !line.starts_with("HTTP/1.1 200") {
-            return Err(format!("{line:?} to {request:?}").into());
+        match client.ask(&request)? {
+            200 => Ok(began.elapsed().as_secs_f64() * 1e6),
+            status => Err(format!("{path} answered {status}").into()),
         }
-        let mut length = 0;
-        loop {
-            line.clear();
-            self.0.read_line(&mut line)?;
-            match line.trim_end().split_once(": ") {
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                    length = value.parse()?;
-                }
-                Some(_) => {}
-                None => break,
-            }
-        }
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body)?;
-        Ok(began.elapsed().as_secs_f64() * 1e6)
-    }
+    };
+    (0..BLOCK).map(ask).collect()
 }

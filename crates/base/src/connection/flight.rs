@@ -496,4 +496,14 @@ mod tests {
         assert_eq!(owners(woken), 1);
         assert_eq!(owners(async { panic!("of this test") }), 1);
     }
+
+    /// It is allocated for each flight. Its calls are in it once.
+    #[test]
+    fn the_future_of_a_flight_is_small() {
+        fn size<F>(_: fn(Flight<OwnCall>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(Flight::run);
+        assert!(size <= 720, "{size} bytes");
+    }
 }

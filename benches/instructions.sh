@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Counts what a request costs on each route, of this crate and of its peers, behind one axum server:
+# instructions, allocations and their bytes. Puts the table into benches/README.md. With `--check`
+# it compares with the table that is there, and fails if a request takes over 3 % more instructions
+# on any route; if other programs made that table, it only prints. `--quick` only prints.
+# Needs valgrind and redis-server.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source benches/callgrind.sh
+
+for program in valgrind redis-server; do
+  command -v $program >/dev/null || { echo "$0: no $program on the PATH" >&2; exit 1; }
+done
+# One peer asks for a newer compiler than it needs.
+cargo build --release --ignore-rust-version --manifest-path benches/peers/Cargo.toml --bin instructions >&2
+
+requests=4000
+work=$(mktemp -d)
+trap 'rm -r "$work"' EXIT
+# The least of three runs: where malloc finds room depends on all that it gave before.
+for run in 1 2 3; do
+  counted "$work/rows" benches/peers/target/release/instructions $requests >"$work/counts-$run"
+done
+paste "$work"/counts-? | awk '{ least = $1; for (at = 2; at <= NF; at++) if ($at < least) least = $at; print least }' \
+  >"$work/counts"
+version() {
+  "$@" | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n 1
+}
+programs="rustc $(version rustc --version), Redis $(version redis-server --version), valgrind $(
+  version valgrind --version), glibc $(version getconf GNU_LIBC_VERSION), $(uname -m)."
+{
+  echo
+  echo "$programs"
+  echo
+  echo "| a request | instructions | above no layer | allocations | bytes allocated |"
+  echo "| --- | ---: | ---: | ---: | ---: |"
+  paste -d '|' "$work/counts" "$work/rows" | awk -F '|' -v requests=$requests '
+    NR == 1 { split($0, plain) }
+    { printf "| %s | %.0f | %.0f | %.1f | %.0f |\n", $2, $1 / requests,
+        ($1 - plain[1]) / requests, ($3 - plain[3]) / requests, ($4 - plain[4]) / requests }'
+  echo
+} | tee "$work/table"
+
+case "${1:-}" in
+  --quick) ;;
+  --check)
+    if ! grep -qxF "$programs" benches/README.md; then
+      echo "$0: other programs made the table in benches/README.md: nothing is compared"
+      exit
+    fi
+    awk -F ' *[|] *' '
+      /<!-- instructions:begin -->/ { inside = 1 }
+      /<!-- instructions:end -->/ { inside = 0 }
+      !/^\| .*[0-9] \|$/ { next }
+      FNR == NR { if (inside) before[$2] = $3; next }
+      {
+        seen[$2] = 1
+        if (!($2 in before)) { print "there is no row yet: " $2; failed = 1 }
+        else if ($3 > before[$2] * 1.03) { print $2 ": " $3 ", before " before[$2]; failed = 1 }
+      }
+      END {
+        for (row in before) if (!(row in seen)) { print "not measured: " row; failed = 1 }
+        exit failed
+      }' benches/README.md "$work/table" >&2
+    ;;
+  *)
+    awk -v table="$work/table" '
+      /^<!-- instructions:begin -->/ { print; while ((getline line < table) > 0) print line; skipping = 1 }
+      /^<!-- instructions:end -->/ { skipping = 0 }
+      !skipping && !/^<!-- instructions:begin -->/ { print }
+    ' benches/README.md >"$work/new"
+    cat "$work/new" >benches/README.md
+    ;;
+esac

@@ -1,0 +1,331 @@
+//! What a request costs on each route: `benches/instructions.sh` runs this program in callgrind,
+//! which counts the instructions of each call of [`counted`]. The program prints a line for each of
+//! these calls: the route, its allocations and their bytes, all of so many requests as the argument
+//! says. The server has one thread; the client has another one, which is not counted.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use axum::routing::{MethodRouter, get};
+use axum::{Router, ServiceExt as _};
+use http::{Response, StatusCode};
+use tidegate::key::Everyone;
+use tidegate::layer::Headers;
+use tidegate::rule::Subject;
+use tidegate::{
+    Algorithm, Header, Key, MemoryStore, PeerIp, Quota, RateLimitLayer, RedisStore, Rule, Store,
+    Take,
+};
+use tidegate_peers::client::Client;
+use tidegate_peers::contenders::{KEY_FIELD, handler};
+use tidegate_peers::reference::{Evalsha, patient_connection};
+use tidegate_peers::{Result, servers::RedisServer};
+use tokio::runtime::{Builder, Runtime};
+use tower::ServiceExt as _;
+use tower::layer::util::Identity;
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+use tower_rate_limiter::{FixedWindow, IpKeyExtractor, RedisStore as RedisCounts};
+
+/// 600,000 requests in 600 seconds: one unit of a bucket comes back in a millisecond.
+const MAX: u32 = 600_000;
+const WINDOW: Duration = Duration::from_secs(600);
+const INTERVAL: Duration = Duration::from_millis(1);
+/// Longer than the default, as callgrind makes a program fifty times as slow.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const WARM_UP: u32 = 1_000;
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nx-key: one\r\n\r\n";
+/// The address of the first request.
+const PEER: Ipv4Addr = Ipv4Addr::new(10, 100, 100, 100);
+
+fn main() -> Result<()> {
+    let requests = std::env::args()
+        .nth(1)
+        .ok_or("expected a number")?
+        .parse()?;
+    let redis = RedisServer::start(&[])?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    for route in Route::all() {
+        route.measure(&runtime, &redis.url(), requests)?;
+    }
+    Ok(())
+}
+
+/// Callgrind counts between the entry of this function and its end.
+#[inline(never)]
+fn counted(run: &mut dyn FnMut()) {
+    run();
+    std::hint::black_box(());
+}
+
+/// What one charge finds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Found {
+    KnownKey,
+    /// Each request has an address of its own.
+    NewKey,
+    FullQuota,
+}
+
+/// What a layer of this crate tells clients, handlers and other layers.
+#[derive(Debug, Clone, Copy)]
+enum Shown {
+    Both,
+    Fields,
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Route {
+    Plain,
+    LayerOfNothing,
+    Governor { fields: bool },
+    Memory(Algorithm, Found, Shown),
+    Joint,
+    BareCall,
+    Redis(Algorithm),
+    TowerRateLimitRedis,
+    TowerRateLimiter,
+}
+
+impl Route {
+    fn all() -> Vec<Self> {
+        let mut all = vec![Self::Plain, Self::LayerOfNothing];
+        all.extend([false, true].map(|fields| Self::Governor { fields }));
+        for algorithm in [Algorithm::Gcra, Algorithm::SlidingLog] {
+            for found in [Found::KnownKey, Found::NewKey, Found::FullQuota] {
+                let shown = match found {
+                    // The answer to a denied request has its extension in any case.
+                    Found::FullQuota => &[Shown::Both, Shown::Nothing][..],
+                    _ => &[Shown::Both, Shown::Fields, Shown::Nothing],
+                };
+                let shown = shown.iter();
+                all.extend(shown.map(|shown| Self::Memory(algorithm, found, *shown)));
+            }
+        }
+        all.extend([Self::Joint, Self::BareCall]);
+        all.extend([Algorithm::Gcra, Algorithm::SlidingLog].map(Self::Redis));
+        all.extend([Self::TowerRateLimitRedis, Self::TowerRateLimiter]);
+        all
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Plain => "no layer".into(),
+            Self::LayerOfNothing => "a layer that does nothing".into(),
+            Self::Governor { fields: false } => "tower_governor 0.8".into(),
+            Self::Governor { fields: true } => "tower_governor 0.8, its fields".into(),
+            Self::Memory(algorithm, found, shown) => {
+                let found = match found {
+                    Found::KnownKey => "known key",
+                    Found::NewKey => "first charge",
+                    Found::FullQuota => "denied",
+                };
+                let shown = match shown {
+                    Shown::Both => "",
+                    Shown::Fields => ", no extensions",
+                    Shown::Nothing => ", no extensions, no fields",
+                };
+                format!("memory, {}, {found}{shown}", algorithm.name())
+            }
+            Self::Joint => "memory, a joint rule of three".into(),
+            Self::BareCall => "a bare `EVALSHA` by redis-rs".into(),
+            Self::Redis(algorithm) => format!("Redis, {}", algorithm.name()),
+            Self::TowerRateLimitRedis => "tower-rate-limit-redis 1.0".into(),
+            Self::TowerRateLimiter => "tower-rate-limiter 0.2, fixed window".into(),
+        }
+    }
+
+    fn measure(self, runtime: &Runtime, redis: &str, requests: u32) -> Result<()> {
+        let (next, step) = (Arc::new(AtomicU32::new(PEER.into())), self.step());
+        let with_address = move |mut request: Request| {
+            let address = Ipv4Addr::from(next.fetch_add(step, Ordering::Relaxed));
+            let address = ConnectInfo(SocketAddr::from((address, 40_000)));
+            request.extensions_mut().insert(address);
+            request
+        };
+        let (server, mut client) = runtime.block_on(async {
+            let router = Router::new().route("/", self.build(redis).await?);
+            let service = router.map_request(with_address).into_make_service();
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+            let client = Client::connect(listener.local_addr()?.port())?;
+            let server = tokio::spawn(axum::serve(listener, service).into_future());
+            Result::Ok((server, Some(client)))
+        })?;
+        // How many of so many requests were answered as expected.
+        let mut ask = |requests| {
+            let mut taken = client.take().ok_or("the client is lost")?;
+            let expected = self.status();
+            let (answered, kept) = runtime.block_on(runtime.spawn_blocking(move || {
+                let statuses = (0..requests).map(|_| taken.ask(REQUEST));
+                let answered = statuses.filter(|it| matches!(it, Ok(it) if *it == expected));
+                (answered.count() as u32, taken)
+            }))?;
+            client = Some(kept);
+            Result::Ok(answered)
+        };
+        ask(WARM_UP)?;
+        let (before, mut answered) = (ALLOCATED.get(), Ok(0));
+        counted(&mut || answered = ask(requests));
+        let after = ALLOCATED.get();
+        let answered = answered?;
+        if answered != requests {
+            return Err(format!("{}: {answered} of {requests} as expected", self.name()).into());
+        }
+        println!(
+            "{}|{}|{}",
+            self.name(),
+            after.0 - before.0,
+            after.1 - before.1
+        );
+        server.abort();
+        Ok(())
+    }
+
+    fn step(self) -> u32 {
+        matches!(self, Self::Memory(_, Found::NewKey, _)).into()
+    }
+
+    fn status(self) -> u16 {
+        match self {
+            Self::Memory(_, Found::FullQuota, _) => 429,
+            _ => 200,
+        }
+    }
+
+    async fn build(self, redis: &str) -> Result<MethodRouter> {
+        let route = get(handler);
+        let quota = Quota::new(WINDOW, MAX.into())?;
+        Ok(match self {
+            Self::Plain => route,
+            Self::LayerOfNothing => route.layer(Identity::new()),
+            Self::Governor { fields } => {
+                let mut config = GovernorConfigBuilder::default();
+                config.period(INTERVAL).burst_size(MAX);
+                let invalid = "neither the burst nor the period is zero";
+                match fields {
+                    false => {
+                        let config = config.finish().ok_or(invalid)?;
+                        route.layer(GovernorLayer::<_, _, Body>::new(config))
+                    }
+                    true => {
+                        let config = config.use_headers().finish().ok_or(invalid)?;
+                        route.layer(GovernorLayer::<_, _, Body>::new(config))
+                    }
+                }
+            }
+            Self::Memory(algorithm, found, shown) => {
+                let quota = match found {
+                    Found::FullQuota => Quota::new(WINDOW, 1)?,
+                    _ => quota,
+                };
+                let rule = Rule::new("api", [quota])?.with_algorithm(algorithm);
+                let store = Arc::new(MemoryStore::new());
+                if found == Found::KnownKey {
+                    // A bucket that drains faster than requests come would be a new one each time.
+                    let take = Take::new(Arc::new(rule.clone()), Key::from(IpAddr::from(PEER)));
+                    store.take(&take.with_cost((MAX - 10_000).into())).await?;
+                }
+                let layer = RateLimitLayer::from_rule(rule).key(PeerIp).store(store);
+                route.layer(match shown {
+                    Shown::Both => layer,
+                    Shown::Fields => layer.without_extensions(true, true),
+                    Shown::Nothing => {
+                        let layer = layer.without_extensions(true, true);
+                        layer.headers(Headers::None)
+                    }
+                })
+            }
+            Self::Joint => {
+                let subjects = [
+                    Subject::new("address", PeerIp).limit(quota),
+                    Subject::new("user", Header::new(KEY_FIELD)).limit(quota),
+                    Subject::new("everyone", Everyone).limit(quota),
+                ];
+                let rule = Rule::joint("api", subjects)?;
+                route.layer(RateLimitLayer::from_rule(rule).store(MemoryStore::new()))
+            }
+            Self::BareCall => route.layer(Evalsha::connect(redis).await?),
+            Self::Redis(algorithm) => {
+                let rule = Rule::new(algorithm.name(), [quota])?.with_algorithm(algorithm);
+                let store = RedisStore::connect(redis).await?.timeout(TIMEOUT);
+                route.layer(RateLimitLayer::from_rule(rule).key(PeerIp).store(store))
+            }
+            Self::TowerRateLimitRedis => {
+                let client = redis032::Client::open(redis)?;
+                let connection = client.get_multiplexed_async_connection().await?;
+                let layer = tower_rate_limit_redis::RateLimitLayer::builder();
+                let layer = layer.conn(connection).key_resolver(Peer).capacity(u16::MAX);
+                route.layer(layer.emission_interval(INTERVAL).build())
+            }
+            Self::TowerRateLimiter => {
+                let store = RedisCounts::new(patient_connection(redis).await?);
+                let policy = FixedWindow::new(store, MAX.into(), WINDOW)?;
+                let layer = tower_rate_limiter::RateLimitLayer::builder(IpKeyExtractor::new());
+                route.layer(layer.policy_name("api").with_policy(policy).build()?)
+            }
+        })
+    }
+}
+
+#[derive(Clone)]
+struct Peer;
+
+impl tower_rate_limit_redis::KeyResolver for Peer {
+    type Key = String;
+    type ErrorBody = Body;
+
+    fn key<T>(&self, request: &Request<T>) -> std::result::Result<String, Response<Body>> {
+        match request.extensions().get::<ConnectInfo<SocketAddr>>() {
+            Some(peer) => Ok(format!("peer:{}", peer.0.ip())),
+            None => {
+                let mut response = Response::default();
+                *response.status_mut() = StatusCode::BAD_REQUEST;
+                Err(response)
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// How often this thread has allocated, and how many bytes.
+    static ALLOCATED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn note(bytes: usize) {
+    let (number, all) = ALLOCATED.get();
+    ALLOCATED.set((number + 1, all + bytes as u64));
+}
+
+// SAFETY: it is the system's allocator, which does all but the counting.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note(size);
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
