@@ -41,6 +41,23 @@ async fn each_store(test: impl AsyncFn(Arc<dyn Store>)) {
     }
 }
 
+/// A client may choose the cost, say by a header: denied, and charged nowhere.
+#[tokio::test]
+async fn a_cost_of_any_size_is_denied_and_charged_nowhere() {
+    each_store(async |store| {
+        let limits = limits(rule(50, 10, None), &store);
+        limits.check("p", key()).cost(3).await.expect("room");
+        for cost in [51, u64::MAX - 3, u64::MAX - 2, u64::MAX] {
+            let refused = limits.check("p", key()).cost(cost).await;
+            let refused = refused.expect_err("above the max");
+            let denied = refused.decision().expect("a decision");
+            assert_eq!(denied.retry_after(), None, "it never fits");
+            assert_eq!(all_left(&limits).await, [47, 9], "{cost}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn quotas_with_a_cost_of_their_own_deny_and_are_refunded() {
     each_store(async |store| {
