@@ -27,7 +27,7 @@ impl QuotaUse {
     /// Whether the cost fits. A quota of no units lets nothing pass, not even what costs nothing.
     #[inline]
     pub(super) const fn fits(self, cost: u64) -> bool {
-        self.limit > 0 && self.used + cost <= self.limit
+        self.limit > 0 && self.used.saturating_add(cost) <= self.limit
     }
 }
 
