@@ -60,7 +60,7 @@ pub enum RuleError {
     /// A max of requests at a time for calls to a partner.
     #[error(
         "outgoing calls have no max-concurrent: a turn ends where the answer begins, expected a \
-         bound around the client, such as tower's ConcurrencyLimit"
+         bound in the client that holds until the body was read, such as a semaphore"
     )]
     OutgoingConcurrent,
     /// No quota counts the cost of a call to a partner.
