@@ -221,15 +221,24 @@ pub(crate) fn decide(
         return None;
     }
     let answers = asked.iter().zip(fits).enumerate();
-    let answers = answers.map(|(place, (asked, fits))| {
-        // Where something else denies the take, a count with room only looks.
-        let cost = if fits && !is_charged { 0 } else { asked.cost };
-        asked.with_hold(states.state(place).answer(now, cost, asked))
-    });
+    let answers = answers
+        .map(|(place, (asked, fits))| asked.answer(states.state(place), now, fits && !is_charged));
     Some(answers.collect())
 }
 
 impl Asked<'_> {
+    /// Denies a take over one count whose key is held.
+    pub(crate) fn deny_held(&self, state: &mut State, now: Now) -> Decision {
+        let fits = state.fits(now, self);
+        self.answer(state, now, fits)
+    }
+
+    /// Where something else denies the take, a count with room only looks.
+    fn answer(&self, state: &mut State, now: Now, only_looks: bool) -> Decision {
+        let cost = if only_looks { 0 } else { self.cost };
+        self.with_hold(state.answer(now, cost, self))
+    }
+
     /// This decision about a count, of which the hold of its key is known.
     fn with_hold(&self, mut decision: Decision) -> Decision {
         if let Some(time) = self.hold.time {

@@ -32,13 +32,16 @@ impl MemoryStore {
         indexes.sort_unstable();
         indexes.dedup();
         // In the order of the shards: two takes that need the same ones never wait for each other.
-        let shards = indexes.iter().map(|at| lock(self.shard(*at)));
-        let mut shards: SmallVec<[_; 4]> = shards.collect();
+        let shards = indexes.iter().map(|at| lock(&self.shards[*at]));
+        let mut locked = Locked {
+            store: self,
+            shards: shards.collect(),
+            counts: SmallVec::new(),
+        };
         let now = self.clock.now();
-        for shard in &mut shards {
+        for shard in &mut locked.shards {
             self.drop_due(shard, now, 2 * counts.len());
         }
-        let mut found = SmallVec::<[Found<'_>; 4]>::new();
         let mut asked = SmallVec::<[_; 4]>::new();
         for (count, (hash, at)) in counts.iter().zip(places) {
             let shard = indexes.binary_search(&at).expect("its shard is locked");
@@ -48,27 +51,23 @@ impl MemoryStore {
                 spec: count.spec(),
                 cost,
                 holder: self.next_holder(place.kind),
-                hold: self.hold_of(ask, (count, hash), &shards[shard], now)?,
+                hold: self.hold_of(ask, (count, hash), &locked.shards[shard], now)?,
             });
-            let loaded = shards[shard].load(now, place);
-            found.push(Found {
+            let loaded = locked.shards[shard].load(place);
+            locked.counts.push(Found {
                 shard,
                 place,
                 loaded,
                 cost,
             });
         }
-        let now = instant(now, &self.clock, found.iter().map(|it| it.place.kind));
-        let mut locked = Locked {
-            store: self,
-            shards,
-            counts: found,
-        };
+        let kinds = locked.counts.iter().map(|it| it.place.kind);
+        let now = instant(now, &self.clock, kinds);
         let decisions = core::decide(&asked, &mut locked, now)?;
-        for (found, decision) in locked.counts.into_iter().zip(&decisions) {
+        for (found, decision) in locked.counts.drain(..).zip(&decisions) {
             if decision.units() > 0 {
                 let shard = &mut locked.shards[found.shard];
-                shard.write(now, found.place, found.loaded, Some(found.cost));
+                shard.keep(now, found.place, found.loaded, found.cost);
             }
         }
         Some(Ok(ask.decision_of(decisions)))
@@ -84,7 +83,7 @@ impl States for Locked<'_> {
     fn reserve(&mut self) -> bool {
         let mut new = Numbers::default();
         let charged = self.counts.iter().filter(|it| it.cost > 0);
-        for found in charged.filter(|it| it.loaded.is_new()) {
+        for found in charged.filter(|it| matches!(it.loaded, Loaded::New(_))) {
             new[found.place.kind as usize] += 1;
         }
         self.store.reserve(new)

@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 use super::shard::{Answer, Numbers, Place, Shard, instant};
 use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
-use crate::algorithm::core::{Hold, Now, State, StateKind};
+use crate::algorithm::core::{Asked, Hold, Now, State, StateKind};
 use crate::algorithm::lockout::LockoutState;
-use crate::algorithm::spec::{Kind, Spec};
+use crate::algorithm::spec::{Kind, Spec, Windows};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
@@ -31,8 +31,9 @@ use crate::warning::{Warning, WarningKind};
 /// A key that was charged once takes at most 91 bytes and its name, which is the rule's path and
 /// the key: some 106 bytes for an IPv4 address and 131 for an IPv6 network, before the allocator
 /// rounds up; while a part of the keys moves to a larger place, this part takes twice as much. A
-/// flood of a million keys fills at most 144 MB. A key that is charged again takes about 170
-/// bytes more, and 16 for each entry of a log. So does a key's first charge under a rule of several
+/// flood of a million keys fills at most 144 MB. A key that is charged again, or asked again
+/// together with others or while it is held, takes about 170 bytes more, and 16 for each entry of
+/// a log. So does a key's first charge under a rule of several
 /// quotas, of a window longer than 49 days, or of more than four billion units. Other keys use the
 /// memory of dropped keys; it is freed when no key is left. Shadow rules have as much room again,
 /// apart from this one. Periods of the calendar are those of the host's clock; their counts have a
@@ -156,8 +157,15 @@ impl MemoryStore {
         (hash, shard, self.clock.now())
     }
 
-    pub(super) fn shard(&self, at: usize) -> &Mutex<Shard> {
-        &self.shards[at]
+    /// The shard of a count, the time, and where the state of this kind is in it.
+    fn locked_at<'a>(
+        &'a self,
+        count: &'a CountAsk,
+        kind: StateKind,
+    ) -> (MutexGuard<'a, Shard>, Now, Place<'a>) {
+        let (hash, shard, now) = self.locked(count.name_in_store());
+        let now = instant(now, &self.clock, [kind]);
+        (shard, now, Place::new(count, hash, kind))
     }
 
     /// Drops up to so many keys that are not needed any more.
@@ -204,7 +212,7 @@ impl MemoryStore {
             return self.decide_list(ask);
         };
         if count.spec().may_be_held() {
-            return self.decide_list(ask);
+            return self.decide_with_hold(ask, count, windows);
         }
         let (hash, mut shard, now) = self.locked(count.name_in_store());
         // Two for each take: keys are dropped at least as fast as they come.
@@ -212,6 +220,31 @@ impl MemoryStore {
         let reserve = || self.reserve_of(StateKind::Windows, 1);
         let place = Place::new(count, hash, StateKind::Windows);
         shard.take(now, place, windows, ask.cost(), reserve)
+    }
+
+    /// Decides a take over one count of windows whose key may be held.
+    #[inline(never)]
+    fn decide_with_hold(&self, ask: &Ask, count: &CountAsk, windows: &Windows) -> Answer {
+        let (hash, mut shard, now) = self.locked(count.name_in_store());
+        self.drop_due(&mut shard, now, 2);
+        let hold = self.hold_of(ask, (count, hash), &shard, now)?;
+        let place = Place::new(count, hash, StateKind::Windows);
+        if hold.time.is_some() {
+            let asked = Asked {
+                spec: count.spec(),
+                cost: ask.cost(),
+                holder: 0,
+                hold,
+            };
+            let (mut loaded, now) = (shard.load(place), Now::within(now));
+            return Some(Ok(asked.deny_held(shard.state(&mut loaded), now)));
+        }
+        let reserve = || self.reserve_of(StateKind::Windows, 1);
+        let mut answer = shard.take(now, place, windows, ask.cost(), reserve);
+        if let Some(Ok(decision)) = &mut answer {
+            decision.has_failures = decision.is_allowed() && hold.has_failures;
+        }
+        answer
     }
 
     /// What holds the key of this count, which is in this shard. `None` if the failures of a take
@@ -253,9 +286,9 @@ impl MemoryStore {
     /// How many units of a count are used in its period of the calendar.
     pub(crate) fn used_in_period(&self, ask: &Ask, count: &CountAsk) -> u64 {
         let part = self.part_of(ask);
-        let (hash, shard, _) = part.locked(count.name_in_store());
-        match shard.known(Place::new(count, hash, StateKind::Calendar)) {
-            Some(State::Calendar(known)) => known.at(part.clock.wall(), || 0).used,
+        let (shard, now, place) = part.locked_at(count, StateKind::Calendar);
+        match shard.known(place) {
+            Some(State::Calendar(known)) => known.at(now.wall, || 0).used,
             _ => 0,
         }
     }
@@ -269,9 +302,9 @@ impl MemoryStore {
             if spec.is_permits() && ask.is_joint() {
                 return 0;
             }
-            let refund = |state: &mut State, now| state.refund(spec, now, receipt, units);
-            part.change_known(count, StateKind::of(spec), refund)
-                .unwrap_or(0)
+            let (mut shard, now, place) = part.locked_at(count, StateKind::of(spec));
+            let refunded = shard.refund(now, place, receipt, units);
+            refunded.unwrap_or(0)
         })
     }
 
@@ -324,25 +357,16 @@ impl MemoryStore {
         let forget = |count: &CountAsk| {
             let spec = count.spec();
             let reset = |state: &mut State, now| state.reset(spec, now);
-            let counted = part.change_known(count, StateKind::of(spec), reset);
+            let known = |kind| part.change_state(count, kind, reset, || false);
+            let counted = known(StateKind::of(spec));
             let was_held = match spec.lockout() {
                 // Failures of takes from before count nothing.
                 Some(_) => part.change_or_add(count, StateKind::Hold, reset).ok(),
-                None => part.change_known(count, StateKind::Hold, reset),
+                None => known(StateKind::Hold),
             };
             u64::from(counted == Some(true) || was_held == Some(true))
         };
         ask.counts().iter().map(forget).sum()
-    }
-
-    /// Changes the state of a count. `None` if there is none.
-    fn change_known<T>(
-        &self,
-        count: &CountAsk,
-        kind: StateKind,
-        change: impl FnOnce(&mut State, Now) -> T,
-    ) -> Option<T> {
-        self.change_state(count, kind, change, || false)
     }
 
     /// Changes the state of a count, or a new one.
@@ -363,9 +387,7 @@ impl MemoryStore {
         change: impl FnOnce(&mut State, Now) -> T,
         reserve: impl FnOnce() -> bool,
     ) -> Option<T> {
-        let (hash, mut shard, now) = self.locked(count.name_in_store());
-        let now = instant(now, &self.clock, [kind]);
-        let place = Place::new(count, hash, kind);
+        let (mut shard, now, place) = self.locked_at(count, kind);
         shard.change(now, place, |state| change(state, now), reserve)
     }
 

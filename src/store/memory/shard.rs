@@ -8,7 +8,7 @@ use crate::algorithm::core::{Now, State, StateKind};
 use crate::algorithm::spec::{Spec, Windows};
 use crate::algorithm::{Algorithm, AlgorithmConfig, Count};
 use crate::clock::Clock;
-use crate::decision::Decision;
+use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 use crate::name::Name;
 use crate::quota::Quota;
@@ -19,9 +19,9 @@ use crate::store::CountAsk;
 pub(super) struct Shard {
     slots: Slab<Slot>,
     by_name: HashTable<u32>,
-    /// When each slot has to be looked at: the slot's `due` is always in here, and is never more
-    /// than twice as far away as the instant at which its state is forgotten. Outdated entries are
-    /// skipped.
+    /// When each slot has to be looked at: the slot's `due` is always in here. Unless a count of
+    /// windows was given units back, it is never more than twice as far away as the instant at
+    /// which the state is forgotten. Outdated entries are skipped.
     due: DueQueue,
 }
 
@@ -81,12 +81,9 @@ impl<'a> Place<'a> {
 }
 
 /// A state that was found, or is made.
-pub(super) struct Loaded {
-    at: Option<u32>,
-    /// It is not kept like this.
-    apart: Option<State>,
-    /// When its slot is looked at, if it says only that the key was charged once, and that counts.
-    due: Option<u64>,
+pub(super) enum Loaded {
+    At(u32),
+    New(State),
 }
 
 /// This instant, and that of the host's clock if one of these kinds needs it.
@@ -98,13 +95,6 @@ pub(super) fn instant(
     let needs_wall = kinds.into_iter().any(|it| it == StateKind::Calendar);
     let wall = if needs_wall { clock.wall() } else { 0 };
     Now { micros, wall }
-}
-
-impl Loaded {
-    /// Whether it needs room.
-    pub(super) const fn is_new(&self) -> bool {
-        self.at.is_none()
-    }
 }
 
 /// How many states of each kind.
@@ -126,11 +116,11 @@ impl Shard {
         cost: u64,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
-        let Some(at) = self.find(of) else {
+        let Some(at) = self.find(of.hash, of.name) else {
             return self.take_first(now, of, windows, cost, reserve);
         };
         let Entry::Full { full, .. } = &mut self.slots.get_mut(at as usize)?.entry else {
-            return self.take_again(now, of, windows, cost);
+            return self.take_again(now, at, windows, cost);
         };
         let State::Windows(count) = &mut full.state else {
             return None;
@@ -157,83 +147,78 @@ impl Shard {
             if !reserve() {
                 return None;
             }
-            let due = count.forgotten_at();
-            let entry = match ChargedOnce::of(windows, cost, now) {
-                Some(once) => Entry::ChargedOnce {
-                    hash: of.hash,
-                    once,
-                },
-                None => Entry::full(of.hash, State::Windows(count), due),
-            };
-            self.insert(of.hash, of.name, entry, due);
+            self.insert_first(Now::within(now), of, State::Windows(count), cost);
         }
         Some(Ok(decision))
     }
 
     /// Decides a take of a key that was charged once.
     #[inline(never)]
-    fn take_again(&mut self, now: u64, of: Place<'_>, windows: &Windows, cost: u64) -> Answer {
-        let mut loaded = self.load(now, of);
-        let Some(State::Windows(count)) = &mut loaded.apart else {
+    fn take_again(&mut self, now: u64, at: u32, windows: &Windows, cost: u64) -> Answer {
+        let entry = &mut self.slots.get_mut(at as usize)?.entry;
+        let Entry::ChargedOnce { hash, once } = entry else {
             return None;
         };
+        let mut count = once.count();
         let decision = count.take(windows.config, now, &windows.quotas, cost);
         if decision.units() > 0 {
-            self.write(Now::within(now), of, loaded, Some(cost));
+            *entry = Entry::full(*hash, State::Windows(count), once.forgotten_at());
+            self.bring_forward(at, Now::within(now));
         }
         Some(Ok(decision))
     }
 
-    /// The state of a count, to be changed and [written](Self::write).
-    pub(super) fn load(&self, now: u64, of: Place<'_>) -> Loaded {
-        let at = self.find(of);
-        let slot = at.and_then(|at| slot_at(&self.slots, at));
-        let (apart, due) = match slot.map(|slot| &slot.entry) {
-            Some(Entry::Full { .. }) => (None, None),
-            Some(Entry::ChargedOnce { once, .. }) if once.forgotten_at() > now => {
-                let state = State::Windows(once.count());
-                (Some(state), Some(once.forgotten_at()))
-            }
-            Some(Entry::ChargedOnce { .. }) | None => (Some(State::new(of.kind, of.spec)), None),
-        };
-        Loaded { at, apart, due }
+    /// The state of a count, to be asked and [kept](Self::keep).
+    pub(super) fn load(&mut self, of: Place<'_>) -> Loaded {
+        let at = self.find(of.hash, of.name);
+        at.map_or_else(|| Loaded::New(State::new(of.kind, of.spec)), Loaded::At)
     }
 
     pub(super) fn state<'a>(&'a mut self, loaded: &'a mut Loaded) -> &'a mut State {
-        if let Some(apart) = &mut loaded.apart {
-            return apart;
-        }
-        let slot = loaded.at.and_then(|at| self.slots.get_mut(at as usize));
-        match slot.map(|slot| &mut slot.entry) {
-            Some(Entry::Full { full, .. }) => &mut full.state,
-            _ => unreachable!("it was found under this lock"),
+        match loaded {
+            Loaded::New(state) => state,
+            Loaded::At(at) => {
+                let full = self.as_full(*at);
+                &mut full.expect("it was found under this lock").state
+            }
         }
     }
 
-    /// Keeps a state that was changed: by a take of this cost, or by something else. There is room
-    /// for it if it is new.
-    pub(super) fn write(&mut self, now: Now, of: Place<'_>, loaded: Loaded, cost: Option<u64>) {
-        let Some(state) = loaded.apart else {
-            return loaded.at.map_or((), |at| self.bring_forward(at, now));
-        };
-        let forgotten_at = now.micros.saturating_add(state.needed_for(now));
-        let due = loaded.due.unwrap_or(forgotten_at);
-        let first = cost.filter(|_| loaded.due.is_none());
-        let first = first.zip(of.spec.windows());
-        let once = first.and_then(|(cost, windows)| ChargedOnce::of(windows, cost, now.micros));
-        let hash = of.hash;
+    /// Keeps a state that a take of this cost was charged in. There is room for it if it is new.
+    pub(super) fn keep(&mut self, now: Now, of: Place<'_>, loaded: Loaded, cost: u64) {
+        match loaded {
+            Loaded::New(state) => self.insert_first(now, of, state, cost),
+            Loaded::At(at) => self.bring_forward(at, now),
+        }
+    }
+
+    /// Keeps the state of a key that was charged for the first time.
+    fn insert_first(&mut self, now: Now, of: Place<'_>, state: State, cost: u64) {
+        let (hash, due) = (of.hash, now.micros.saturating_add(state.needed_for(now)));
+        let windows = of.spec.windows();
+        let once = windows.and_then(|it| ChargedOnce::of(it, cost, now.micros));
         let entry = match once {
             Some(once) => Entry::ChargedOnce { hash, once },
             None => Entry::full(hash, state, due),
         };
-        let Some(at) = loaded.at else {
-            return self.insert(hash, of.name, entry, due);
-        };
-        self.slots[at as usize].entry = entry;
-        match loaded.due {
-            Some(_) => self.bring_forward(at, now),
-            None => self.due.push(due, at),
+        self.insert(hash, of.name, entry, due);
+    }
+
+    /// Gives back up to so many units of this receipt, and returns their number.
+    pub(super) fn refund(
+        &mut self,
+        now: Now,
+        of: Place<'_>,
+        receipt: &Receipt,
+        units: u64,
+    ) -> Option<u64> {
+        let at = self.find(of.hash, of.name)?;
+        let refunded = self.as_full(at)?.state.refund(of.spec, now, receipt, units);
+        // A key whose takes are given back would come and go.
+        if of.kind != StateKind::Windows {
+            self.bring_forward(at, now);
         }
+        Some(refunded)
     }
 
     /// Changes a state. A new one that is needed then calls `reserve` for its room; the answer is
@@ -245,23 +230,41 @@ impl Shard {
         change: impl FnOnce(&mut State) -> T,
         reserve: impl FnOnce() -> bool,
     ) -> Option<T> {
-        let mut loaded = self.load(now.micros, of);
-        let state = self.state(&mut loaded);
-        let changed = change(state);
-        let is_needed = state.needed_for(now) > 0;
-        if loaded.is_new() && !is_needed {
+        if let Some(at) = self.find(of.hash, of.name) {
+            let changed = change(&mut self.as_full(at)?.state);
+            self.bring_forward(at, now);
             return Some(changed);
         }
-        if loaded.is_new() && !reserve() {
-            return None;
+        let mut state = State::new(of.kind, of.spec);
+        let changed = change(&mut state);
+        let needed_for = state.needed_for(now);
+        if needed_for > 0 {
+            if !reserve() {
+                return None;
+            }
+            let due = now.micros.saturating_add(needed_for);
+            self.insert(of.hash, of.name, Entry::full(of.hash, state, due), due);
         }
-        self.write(now, of, loaded, None);
         Some(changed)
+    }
+
+    /// The state in a slot, which no longer says only that the key was charged once.
+    fn as_full(&mut self, at: u32) -> Option<&mut FullEntry> {
+        let entry = &mut self.slots.get_mut(at as usize)?.entry;
+        if let Entry::ChargedOnce { hash, once } = entry {
+            let state = State::Windows(once.count());
+            *entry = Entry::full(*hash, state, once.forgotten_at());
+        }
+        match entry {
+            Entry::Full { full, .. } => Some(full),
+            Entry::ChargedOnce { .. } => None,
+        }
     }
 
     /// The state of a count, if it is more than that the key was charged once.
     pub(super) fn known(&self, of: Place<'_>) -> Option<&State> {
-        slot_at(&self.slots, self.find(of)?)?.entry.state()
+        let at = self.find(of.hash, of.name)?;
+        slot_at(&self.slots, at)?.entry.state()
     }
 
     /// What each state that may go where there is no room is worth, and its place.
@@ -308,11 +311,10 @@ impl Shard {
     }
 
     /// The hashes tell the kinds of state under a name apart.
-    #[inline(never)]
-    fn find(&self, of: Place<'_>) -> Option<u32> {
-        let is_it = |slot: &Slot| slot.entry.hash() == of.hash && of.name.is(&slot.name);
+    fn find(&self, hash: u32, name: &Name) -> Option<u32> {
+        let is_it = |slot: &Slot| slot.entry.hash() == hash && name.is(&slot.name);
         let is_it = |at: &u32| slot_at(&self.slots, *at).is_some_and(is_it);
-        self.by_name.find(widened(of.hash), is_it).copied()
+        self.by_name.find(widened(hash), is_it).copied()
     }
 
     fn insert(&mut self, hash: u32, name: &Name, entry: Entry, due: u64) {
