@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, select_all};
 use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::address::Server;
 use super::link::{Link, Role};
@@ -197,16 +197,24 @@ impl Drop for CloseOnDrop {
     }
 }
 
+/// A look at the silence that is later than this is no evidence yet: this process stood still, and
+/// may not have written what it sent, or not have read what is there.
+const MAX_LATE: Duration = Duration::from_millis(5);
+
 /// Completes when the connection has been silent for longer than is tolerated.
 async fn silence(link: &Link, shortest_timeout: &ShortestTimeout) {
+    let (mut next_look, mut was_silent) = (Instant::now(), false);
     loop {
         let tolerated = shortest_timeout.tolerated_silence();
         let silent = link.inner.activity.silent_for();
-        if silent >= tolerated {
+        let is_silent = silent >= tolerated;
+        if is_silent && (was_silent || next_look.elapsed() < MAX_LATE) {
             return;
         }
+        was_silent = is_silent;
+        next_look = Instant::now() + tolerated.saturating_sub(silent).max(tolerated / 4);
         tokio::select! {
-            () = sleep((tolerated - silent).max(tolerated / 4)) => {}
+            () = sleep_until(next_look) => {}
             () = shortest_timeout.changed() => {}
         }
     }
