@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, select_all};
 use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::address::Server;
 use super::link::{Link, Role};
@@ -197,18 +197,27 @@ impl Drop for CloseOnDrop {
     }
 }
 
+/// A first look that is later than this is no evidence of silence: this process stood still, and
+/// may not have written what it sent, or not have read what is there. Neither is one for the sake
+/// of a shorter timeout, which may be as late.
+const MAX_LATE: Duration = Duration::from_millis(5);
+
 /// Completes when the connection has been silent for longer than is tolerated.
 async fn silence(link: &Link, shortest_timeout: &ShortestTimeout) {
+    let (mut was_silent, mut is_on_time) = (false, false);
     loop {
         let tolerated = shortest_timeout.tolerated_silence();
         let silent = link.inner.activity.silent_for();
-        if silent >= tolerated {
+        let is_silent = silent >= tolerated;
+        if is_silent && (was_silent || is_on_time) {
             return;
         }
-        tokio::select! {
-            () = sleep((tolerated - silent).max(tolerated / 4)) => {}
-            () = shortest_timeout.changed() => {}
-        }
+        was_silent = is_silent;
+        let next_look = Instant::now() + tolerated.saturating_sub(silent).max(tolerated / 4);
+        is_on_time = tokio::select! {
+            () = sleep_until(next_look) => next_look.elapsed() < MAX_LATE,
+            () = shortest_timeout.changed() => false,
+        };
     }
 }
 

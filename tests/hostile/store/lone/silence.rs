@@ -124,3 +124,22 @@ async fn what_is_no_silence() {
     Bystander::new("bystander").ask(&patient).await;
     steady.check();
 }
+
+/// This process has stood still: what it sent is not written yet, or the reply is not read.
+#[tokio::test]
+async fn a_process_that_stood_still() {
+    let (_server, proxy, store, mut bystander) = beside(TIMEOUT).await;
+    let patient = store.clone().timeout(PATIENT);
+    let mut connections = 0;
+    for round in 0..8 {
+        bystander.ask(&patient).await;
+        let accepted = proxy.accepted();
+        let pending = polled_once(&store, &take(&rule("late", MAX, HOUR), round));
+        std::thread::sleep(millis(300));
+        sleep(millis(60)).await;
+        drop(pending);
+        connections += proxy.accepted() - accepted;
+    }
+    // The machine may stand still as well.
+    assert!(connections < 2, "{connections} beside a healthy one");
+}
