@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::gate::Gate;
 use crate::decision::{Decision, QuotaState};
+use crate::question::CountAsk;
 use crate::rule::Rule;
-use crate::store::CountAsk;
 use crate::take::Take;
 use crate::waiting::{Asked, Lacking, Left, QueueId, Refill, Wait, Waiter};
 

@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::metrics::{KeyNotes, LimitedKeys, NearLimit, RuleCounters, Snapshot};
+use crate::question::{Ask, CountAsk};
 use crate::rule::Rules;
-use crate::store::{Ask, CountAsk};
 use crate::sync::lock;
 
 /// More paths than an application has routes; paths beyond it are not remembered.

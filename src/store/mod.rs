@@ -29,10 +29,8 @@
 //! [`Count`](crate::algorithm::Count) under the name [`Ask::name`](crate::store::Ask::name), and is
 //! tested by the suite in `test_util::conformance` (feature `test-util`).
 
-pub(crate) mod ask;
 mod breaker;
 pub(crate) mod capabilities;
-mod change;
 mod denial_cache;
 mod fallback;
 mod fleet;
@@ -46,9 +44,7 @@ mod remainders;
 pub(crate) mod resilient;
 pub(crate) mod store;
 
-pub use ask::{Ask, CountAsk};
 pub use capabilities::{Capabilities, Condition, ServerId};
-pub use change::Change;
 pub use fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
 pub use memory::MemoryStore;
 #[cfg(feature = "redis")]
@@ -60,5 +56,6 @@ pub use crate::charge::{
     Attempts, Charge, Charges, Meter, Permit, Settled, SettledBody, WatchedBody,
 };
 pub use crate::error::{StoreError, StoreErrorKind};
+pub use crate::question::{Ask, Change, CountAsk};
 
 pub(crate) use store::{default_store, shared};
