@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::gate::Gate;
 use super::outage::{Outage, capabilities};
 use super::shadow_take::ask_in_shadow;
-use super::waiting::left_of;
+use super::waiting::{Asked, left_of};
 use crate::callback::{Cause, Instead};
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::{Decision, Source};
@@ -35,7 +35,7 @@ use crate::rule::{OnError, Rule};
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
 use crate::trace::{self, TakeSpan};
-use crate::waiting::{Asked, Wait, Waiter};
+use crate::waiting::{Wait, Waiter};
 
 /// What becomes of a take.
 ///
@@ -109,6 +109,8 @@ struct Moment {
 /// A take that is asked about again later: it was denied, or the store was overloaded.
 pub(crate) struct WaitingTake {
     take: Take,
+    /// The path's rule when the store was asked last.
+    rule: Option<Arc<Rule>>,
     answer: Result<Decision, StoreError>,
     answered_at: Instant,
     waiter: Box<Waiter>,
@@ -166,7 +168,7 @@ impl Deciding {
                     poll_fn(|cx| asked.as_mut().poll(gate, cx)).await
                 }
                 Self::Waiting(mut waiting) => {
-                    let must_ask = |rule: Option<&_>| gate.must_ask(&waiting.take, rule);
+                    let must_ask = || gate.must_ask(&waiting.take, waiting.rule.as_ref());
                     if !waiting.waiter.turn(must_ask).await {
                         return Ok(gate.gives_up(waiting));
                     }
@@ -332,30 +334,29 @@ impl Gate {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {
                     let since = waiter.since;
-                    if let Some(Asked { at, .. }) = asked {
+                    if let Some(Asked { at, .. }) = &asked {
                         let (take, decision) = (charge.take(), charge.decision());
-                        waiter.allowed(|count| left_of(take, decision, count, at));
+                        waiter.allowed(|count| left_of(take, decision, count, *at));
                     }
                     Some(since)
                 }
             };
             return Deciding::Done(Outcome::Allowed(charge, waited_since, permits));
         }
-        match self.waits_after_denial(wait, asked, &take, &decision) {
+        match self.waits_after_denial(wait, asked.as_ref(), &take, &decision) {
             None => Deciding::Done(Outcome::Denied(take, decision)),
-            Some(waiter) => waiting(take, Ok(decision), waiter),
+            Some(waiter) => waiting(take, asked, Ok(decision), waiter),
         }
     }
 
     /// A take that may wait for an overloaded store is asked about again in its turn.
     #[cold]
     fn judge_failure(&self, question: Question, error: StoreError) -> Deciding {
-        let take = question.take;
+        let (take, asked) = (question.take, question.moment.asked);
         if error.kind() == StoreErrorKind::Overloaded
-            && let Some(waiter) =
-                self.waits_after_overload(question.wait, question.moment.asked, &take)
+            && let Some(waiter) = self.waits_after_overload(question.wait, asked.as_ref(), &take)
         {
-            return waiting(take, Err(error), waiter);
+            return waiting(take, asked, Err(error), waiter);
         }
         self.log_undecided(take.rule(), &error);
         Deciding::Done(self.undecided(take, error))
@@ -395,9 +396,15 @@ impl Gate {
     }
 }
 
-fn waiting(take: Take, answer: Result<Decision, StoreError>, waiter: Box<Waiter>) -> Deciding {
+fn waiting(
+    take: Take,
+    asked: Option<Asked>,
+    answer: Result<Decision, StoreError>,
+    waiter: Box<Waiter>,
+) -> Deciding {
     Deciding::Waiting(WaitingTake {
         take,
+        rule: asked.and_then(|it| it.rule),
         answer,
         answered_at: Instant::now(),
         waiter,

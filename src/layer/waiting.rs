@@ -13,10 +13,17 @@ use crate::decision::{Decision, QuotaState};
 use crate::question::CountAsk;
 use crate::rule::Rule;
 use crate::take::Take;
-use crate::waiting::{Asked, Lacking, Left, QueueId, Refill, Wait, Waiter};
+use crate::waiting::{Lacking, Left, QueueId, Refill, Wait, Waiter};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
+
+/// When the store was asked, and under which rule of the path.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) at: Instant,
+    pub(super) rule: Option<Arc<Rule>>,
+}
 
 impl Gate {
     /// Notes when a question is asked, and the rule of its path. Returns `None` where no request
@@ -34,7 +41,7 @@ impl Gate {
     pub(super) fn waits_after_denial(
         &self,
         wait: Wait,
-        asked: Option<Asked>,
+        asked: Option<&Asked>,
         take: &Take,
         decision: &Decision,
     ) -> Option<Box<Waiter>> {
@@ -64,7 +71,7 @@ impl Gate {
     pub(super) fn waits_after_overload(
         &self,
         wait: Wait,
-        asked: Option<Asked>,
+        asked: Option<&Asked>,
         take: &Take,
     ) -> Option<Box<Waiter>> {
         let mut waiter = self.waiter(wait, asked?, take)?;
@@ -74,7 +81,7 @@ impl Gate {
 
     /// The waiter of a take that was asked then, if it has patience and there is a place. The time
     /// counts since it was asked about first in a layer that lets it wait.
-    fn waiter(&self, wait: Wait, asked: Asked, take: &Take) -> Option<Box<Waiter>> {
+    fn waiter(&self, wait: Wait, asked: &Asked, take: &Take) -> Option<Box<Waiter>> {
         let mut waiter = match wait {
             Wait::Did(waiter) => waiter,
             Wait::May(since) => {
@@ -90,7 +97,7 @@ impl Gate {
         if !waiter.has_time_at(asked.at) {
             return None;
         }
-        (waiter.rule, waiter.was_overloaded) = (asked.rule, false);
+        waiter.was_overloaded = false;
         Some(waiter)
     }
 

@@ -43,7 +43,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "algorithm decision error factor key named question quota sync warning",
         "",
     ),
-    ("waiting", "in_flight_counter jitter named rule sync", ""),
+    ("waiting", "in_flight_counter jitter named sync", ""),
     // Redis: no rule, no algorithm and no take.
     (
         "connection",
