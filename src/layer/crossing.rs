@@ -208,7 +208,7 @@ impl Gate {
             crossings,
             store: Arc::clone(self.store()),
             take: take.clone(),
-            open: self.counters.open.clone(),
+            open: self.path.open.clone(),
         })
     }
 }

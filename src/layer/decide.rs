@@ -197,7 +197,7 @@ impl AskedTake {
         let this = self.project();
         let span = &this.question.as_ref().expect(DONE).span;
         let answer = ready!(span.in_scope(|| this.answer.poll(cx)));
-        gate.counters.numbers.latency.add(this.since.elapsed());
+        gate.path.counters.numbers.latency.add(this.since.elapsed());
         Poll::Ready(gate.judge(this.question.take().expect(DONE), answer))
     }
 }
@@ -243,7 +243,7 @@ impl Gate {
         if asked.is_some() {
             take.ask.set_patient();
         }
-        take.refunds_before = self.counters.open.last_refund();
+        take.refunds_before = self.path.open.last_refund();
         let is_reduced = take.reserve_max();
         Moment { is_reduced, asked }
     }
@@ -251,7 +251,7 @@ impl Gate {
     /// A request of a key that an operator lets through.
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {
-        self.counters.numbers.let_through.add(1);
+        self.path.counters.numbers.let_through.add(1);
         Deciding::Done(Outcome::Pass(
             take.into_rule(),
             None,
@@ -293,7 +293,7 @@ impl Gate {
     }
 
     fn undecided(&self, take: Take, error: StoreError) -> Outcome {
-        self.counters.store_failed(error.kind());
+        self.path.counters.store_failed(error.kind());
         Outcome::undecided(take.into_rule(), error)
     }
 
@@ -312,21 +312,21 @@ impl Gate {
         }
         decision.is_reduced = is_reduced;
         if let Some(failure) = decision.failure() {
-            self.counters.store_failed(failure.kind());
+            self.path.counters.store_failed(failure.kind());
         }
         if decision.is_allowed() {
-            let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
+            let (store, path) = (Arc::clone(self.store()), Arc::clone(&self.path));
             take.ask.set_failure(None);
             let permits = RequestPermits {
-                own: self.refunds.hold(&store, &take, &decision, &counters),
+                own: self.refunds.hold(&store, &take, &decision, &path),
                 ..RequestPermits::default()
             };
             let may_come_back = take.rule().settles() || self.refunds_by_response(take.rule());
             let behind = self.watch(&take).map(|it| it.behind());
             let on_lockout = self.on_lockout(&take);
-            let (counters, refunds) = (Some(counters), self.refunds.clone());
+            let (path, refunds) = (Some(path), self.refunds.clone());
             let mut charge =
-                Charge::decided(store, take, decision, counters, refunds, behind, on_lockout);
+                Charge::decided(store, take, decision, path, refunds, behind, on_lockout);
             if may_come_back {
                 charge = charge.keeping_open();
             }
@@ -366,7 +366,7 @@ impl Gate {
     fn log_decided(&self, rule: &Rule, decision: &Decision) {
         let path = rule.path();
         if decision.is_late {
-            self.counters.numbers.lagged.add(1);
+            self.path.counters.numbers.lagged.add(1);
             if self.log.lags.failed() {
                 trace::event!(warn: path, "lag: this process read the answer of the store late");
             }

@@ -89,7 +89,7 @@ impl Gate {
                 let is_bounded = |it: &&CountAsk| !take.is_joint() || it.name_in_store().has_key();
                 let bounded_by = take.counts().iter().filter(is_bounded);
                 let bounded_by = bounded_by.map(CountAsk::hash);
-                let queues = self.counters.open.queues();
+                let queues = self.path.open.queues();
                 self.waiting
                     .enter(queues, bounded_by, since.unwrap_or(asked.at))?
             }
@@ -104,7 +104,7 @@ impl Gate {
     /// Whether units of its counts came back since this take was asked about.
     fn was_refunded_since(&self, take: &Take) -> bool {
         let mut hashes = take.counts().iter().map(CountAsk::hash);
-        hashes.any(|hash| self.counters.open.refunded_since(take.refunds_before, hash))
+        hashes.any(|hash| self.path.open.refunded_since(take.refunds_before, hash))
     }
 
     /// Whether units of what a denied take lacks may come back before they leave their window.
@@ -127,7 +127,7 @@ impl Gate {
         let counts = take.counts().iter().enumerate().zip(take.denials(decision));
         let busy = counts.filter(|((_, count), is_denied)| *is_denied && count.spec().is_permits());
         for ((at, count), _) in busy {
-            let (open, hash) = (&self.counters.open, count.hash());
+            let (open, hash) = (&self.path.open, count.hash());
             open.queues().listen(hash, || {
                 let heard = open.clone();
                 let changed = Box::new(move || heard.given_back(hash));

@@ -434,7 +434,7 @@ impl Limits {
         }
         let mut gate = self.uncounted_gate(path);
         gate.refunds = self.refunds.clone();
-        gate.counters = self.paths.add(path, self.near_limit);
+        gate.path = self.paths.add(path, self.near_limit);
         gate
     }
 

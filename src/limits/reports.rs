@@ -143,7 +143,7 @@ impl Limits {
 
     /// What the layers of each path have counted, and whether there is a rule.
     fn counted(&self) -> Vec<(RuleSnapshot, bool)> {
-        let (rules, paths) = (self.rules().guard(), lock(&self.paths.counters));
+        let (rules, paths) = (self.rules().guard(), lock(&self.paths.states));
         let counted = paths.iter();
         let counted = counted.map(|(path, it)| (it.numbers(path), rules.contains(path)));
         counted.collect()

@@ -68,7 +68,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("take", "algorithm decision key question rule", ""),
     (
         "charge",
-        "deadline decision error jitter log_on_change metrics named question store sync take \
+        "deadline decision error jitter log_on_change metrics named question rule store sync take \
          trace unawaited waiting",
         "",
     ),
@@ -79,7 +79,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ),
     (
         "metrics",
-        "decision error key named question quota rule sync waiting",
+        "decision error key named question quota rule sync",
         "",
     ),
     ("fleet", "decision metrics rule store sync take", ""),
