@@ -8,11 +8,10 @@ use http::Extensions;
 use http::request::Parts;
 
 use super::paths::Paths;
-use super::reports::Reports;
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Form, Recovery};
 use crate::charge::RefundQueue;
 use crate::error::KeyError;
-use crate::fleet::{Member, OperatorKeys};
+use crate::fleet::{Member, OperatorKeys, Reports};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::{Crossing, Crossings, Gate, Headers, LockedOut, Options};

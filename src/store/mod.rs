@@ -38,8 +38,6 @@ mod guarded;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(feature = "redis")]
-mod redis_fleet;
 mod remainders;
 pub(crate) mod resilient;
 pub(crate) mod store;

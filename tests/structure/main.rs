@@ -82,7 +82,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "decision error key named question quota rule sync",
         "",
     ),
-    ("fleet", "decision metrics rule store sync take", ""),
+    ("fleet", "decision error metrics rule store sync take", ""),
     (
         "layer",
         "callback charge decision error fleet in_flight_counter jitter key log_on_change metrics \

@@ -153,7 +153,7 @@ pub(super) fn of_hold(name: &str) -> String {
 
 /// The name of a key that the processes of a service share, in one slot with the others. No path
 /// and no key of a count makes it: they are encoded without `~` at their beginning.
-pub(in crate::store) fn of_fleet(prefix: &str, what: &str) -> String {
+pub(super) fn of_fleet(prefix: &str, what: &str) -> String {
     match has_tag(prefix) {
         true => format!("{prefix}~fleet:{what}"),
         false => format!("{{{prefix}~fleet}}:{what}"),
