@@ -116,7 +116,6 @@ pub mod callback;
 mod charge;
 #[cfg(feature = "config")]
 pub mod config;
-mod counts;
 pub mod decision;
 mod error;
 mod fleet;
@@ -130,10 +129,10 @@ pub mod limits;
 #[cfg(feature = "config")]
 pub mod live;
 pub mod metrics;
-mod name;
 mod outgoing;
 #[cfg(feature = "page")]
 pub mod page;
+mod question;
 mod quota;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -9,8 +9,8 @@ use crate::algorithm::calendar::Calendar;
 use crate::algorithm::spec::Windows;
 use crate::decision::{Decision, QuotaState};
 use crate::key::Key;
+use crate::question::{Ask, CountAsk};
 use crate::rule::{Rule, RuleError};
-use crate::store::{Ask, CountAsk};
 
 /// One question to a store: may this key spend this cost under this rule? What a
 /// [`Store`](crate::Store) is [asked](Ask), with the rule and the key.
@@ -65,7 +65,7 @@ impl Take {
     pub(crate) fn of_key(rule: Arc<Rule>, key: Key, cost: u64) -> Self {
         let (of, hash) = (rule.counts(), key.hash_in_names());
         let count = |place: usize| {
-            let name = of.counts[place].names.of(&key, hash);
+            let name = of.counts[place].names.of(key.text(), hash);
             CountAsk::new(of, place, name, cost)
         };
         let counts = match of.counts.len() {
@@ -122,7 +122,7 @@ impl Take {
         let (key, of) = (Key::of_subjects(&keys), rule.counts());
         let counts = of.counts.iter().enumerate().filter_map(|(place, count)| {
             let key = keys.get(count.subject)?.as_ref()?;
-            let name = count.names.of(key, key.hash_in_names());
+            let name = count.names.of(key.text(), key.hash_in_names());
             Some(CountAsk::new(of, place, name, cost))
         });
         let counts = counts.collect();

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::charges::Charges;
 use super::meter::Meter;
+use super::path_state::PathState;
 use super::refund_queue::RefundQueue;
 use super::report::OnLockout;
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::metrics::RuleCounters;
-use crate::store::{Ask, Store, StoreFuture};
+use crate::question::Ask;
+use crate::store::{Store, StoreFuture};
 use crate::sync::lock;
 use crate::take::Take;
 use crate::waiting::{Behind, OpenCharge};
@@ -54,7 +55,7 @@ pub(super) struct ChargeInner {
     /// With the receipt. A layer hands on decision and charge together.
     decision: Decision,
     /// Those of the layer that charged the request.
-    pub(super) counters: Option<Arc<RuleCounters>>,
+    pub(super) path: Option<Arc<PathState>>,
     /// Is done once more was charged than reserved.
     behind: Option<Behind>,
     /// Is called where its failure has begun a hold.
@@ -96,7 +97,7 @@ impl Charge {
         store: Arc<dyn Store>,
         take: Take,
         decision: Decision,
-        counters: Option<Arc<RuleCounters>>,
+        path: Option<Arc<PathState>>,
         refunds: RefundQueue,
         behind: Option<Behind>,
         on_lockout: Option<OnLockout>,
@@ -105,7 +106,7 @@ impl Charge {
             store,
             take,
             decision,
-            counters,
+            path,
             behind,
             on_lockout,
             refunds,
@@ -134,7 +135,7 @@ impl Charge {
     /// As long as somebody keeps this, and it is not settled, its units may come back: a denial
     /// says so.
     fn open_charge(&self) -> Option<Arc<OpenCharge>> {
-        let counters = self.inner.counters.as_ref().filter(|_| self.has_units())?;
+        let path = self.inner.path.as_ref().filter(|_| self.has_units())?;
         let mut state = lock(&self.inner.state);
         let open = state.open.upgrade();
         if open.is_some() || state.is_claimed {
@@ -144,7 +145,7 @@ impl Charge {
         let counts = self.take().parts(&receipt);
         let counts = counts.map(|(count, receipt)| (count.hash(), receipt.units()));
         let life = Duration::from_micros(self.take().life_micros());
-        let opened = Arc::new(counters.open.open(counts, life));
+        let opened = Arc::new(path.open.open(counts, life));
         state.open = Arc::downgrade(&opened);
         Some(opened)
     }
@@ -465,7 +466,7 @@ impl Refund {
             charged,
             forgiven: self.owed - charged,
         };
-        if let Some(counters) = &self.charge.inner.counters {
+        if let Some(PathState { counters, .. }) = self.charge.inner.path.as_deref() {
             counters.refunded(settled.given_back);
             counters.owed(settled.charged, settled.forgiven);
         }
@@ -483,7 +484,7 @@ impl Drop for Refund {
         if self.is_answered {
             return;
         }
-        if let Some(counters) = &self.charge.inner.counters
+        if let Some(PathState { counters, .. }) = self.charge.inner.path.as_deref()
             && (!self.is_awaited || self.owed > 0)
         {
             counters.numbers.refunds_lost.add(1);

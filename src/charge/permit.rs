@@ -12,12 +12,13 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::path_state::PathState;
 use super::refund_queue::{RefundQueue, spawn};
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt, Source};
 use crate::jitter;
-use crate::metrics::RuleCounters;
-use crate::store::{Ask, Store, StoreFuture};
+use crate::question::Ask;
+use crate::store::{Store, StoreFuture};
 use crate::sync::lock;
 use crate::take::Take;
 use crate::trace;
@@ -105,7 +106,7 @@ struct TakenPermits {
     store: Arc<dyn Store>,
     /// A count of permits for each of the take's, with the holder as a receipt.
     counts: SmallVec<[(Ask, Receipt); 1]>,
-    counters: Arc<RuleCounters>,
+    path: Arc<PathState>,
     /// That of the request.
     runtime: Option<Handle>,
     /// How long the store keeps it from when it was asked.
@@ -123,7 +124,7 @@ impl RefundQueue {
         store: &Arc<dyn Store>,
         take: &Take,
         decision: &Decision,
-        counters: &Arc<RuleCounters>,
+        path: &Arc<PathState>,
     ) -> Option<Permit> {
         let leases = take.counts().iter().filter_map(|it| it.spec().permits());
         let time = leases.map(|permits| permits.lease).min()?;
@@ -144,7 +145,7 @@ impl RefundQueue {
         let taken = TakenPermits {
             store: Arc::clone(store),
             counts,
-            counters: Arc::clone(counters),
+            path: Arc::clone(path),
             runtime: Handle::try_current().ok(),
             time,
             until: now + time,
@@ -318,9 +319,9 @@ impl TakenPermits {
                     let later = taken.give_back_later(take, holder, refunds);
                     runtime.spawn(waiting.until(later));
                 }
-                (None, Err(_)) => self.counters.numbers.refunds_lost.add(1),
+                (None, Err(_)) => self.path.counters.numbers.refunds_lost.add(1),
             }
-            let (open, hash) = (&self.counters.open, take.hash());
+            let (open, hash) = (&self.path.open, take.hash());
             match holder.as_fallback() {
                 // The store announces nothing of what it does not know.
                 Some(_) => open.given_back(hash),

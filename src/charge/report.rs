@@ -14,7 +14,8 @@ use crate::decision::Receipt;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 use crate::log_on_change::LogOnChange;
-use crate::store::{Ask, Change, StoreFuture};
+use crate::question::{Ask, Change};
+use crate::store::StoreFuture;
 use crate::sync::lock;
 use crate::take::Take;
 use crate::trace;
@@ -255,8 +256,8 @@ impl Report {
             tell(take, step, until);
         }
         let key = take.lockout_key();
-        let counters = self.charge.inner.counters.as_ref();
-        let named = counters.and_then(|it| it.notes.name(path, &key));
+        let state = self.charge.inner.path.as_ref();
+        let named = state.and_then(|it| it.counters.notes.name(path, &key));
         let key = named.unwrap_or_else(|| key.hashed().to_string());
         let (shadow, until) = (take.in_shadow(), httpdate::fmt_http_date(until));
         trace::event!(warn: path, key, step, until, shadow, "a key is locked out");

@@ -1,13 +1,12 @@
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::LazyLock;
+use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use super::cookie::decoded;
 use super::key_extractor::Everyone;
-use super::key_text::{KeyText, as_str};
+use crate::question::{KeyText, as_str, hash};
 
 /// The most bytes of a part that is stored as it is. Longer parts are hashed, so that a client
 /// cannot fill a store with long header fields.
@@ -131,7 +130,7 @@ impl Key {
     pub(crate) fn hash_in_names(&self) -> u64 {
         match self.is_empty() {
             true => 0,
-            false => SEED.hash_one(self.encoded.as_bytes()),
+            false => hash(self.encoded.as_bytes()),
         }
     }
 
@@ -411,14 +410,6 @@ const fn is_plain(byte: u8) -> bool {
         b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'/' | b'@' | b'!' | b'$'
             | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b'?'
     )
-}
-
-/// Random in every process, so that no client can choose keys with equal hashes.
-static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-
-/// The hash of a text, for the maps of this process.
-pub(crate) fn hash(text: &str) -> u64 {
-    SEED.hash_one(text)
 }
 
 #[cfg(test)]

@@ -80,7 +80,6 @@ pub(crate) mod ip;
 mod joined;
 pub(crate) mod key;
 pub(crate) mod key_extractor;
-mod key_text;
 #[cfg(feature = "axum")]
 pub(crate) mod matched_path;
 mod method;
@@ -97,9 +96,8 @@ pub use host::Host;
 pub use ip::{ClientIp, PeerAddr, PeerIp};
 pub use joined::Joined;
 pub use key::Key;
-pub(crate) use key::{escaped, hash, percent_decoded};
+pub(crate) use key::{escaped, percent_decoded};
 pub use key_extractor::{Everyone, KeyExtractor};
-pub(crate) use key_text::KeyText;
 #[cfg(feature = "axum")]
 pub use matched_path::MatchedPath;
 pub use method::Method;

@@ -13,8 +13,9 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::InFlight;
 use crate::key::Key;
 use crate::log_on_change::LogOnChange;
+use crate::question::{Ask, CountAsk};
 use crate::rule::{Period, Policy, Rule};
-use crate::store::{Ask, CountAsk, Store};
+use crate::store::Store;
 use crate::swept_map::SweptMap;
 use crate::sync::lock;
 use crate::take::Take;
@@ -207,7 +208,7 @@ impl Gate {
             crossings,
             store: Arc::clone(self.store()),
             take: take.clone(),
-            open: self.counters.open.clone(),
+            open: self.path.open.clone(),
         })
     }
 }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::gate::Gate;
 use super::outage::{Outage, capabilities};
 use super::shadow_take::ask_in_shadow;
-use super::waiting::left_of;
+use super::waiting::{Asked, left_of};
 use crate::callback::{Cause, Instead};
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::{Decision, Source};
@@ -35,7 +35,7 @@ use crate::rule::{OnError, Rule};
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
 use crate::trace::{self, TakeSpan};
-use crate::waiting::{Asked, Wait, Waiter};
+use crate::waiting::{Wait, Waiter};
 
 /// What becomes of a take.
 ///
@@ -109,6 +109,8 @@ struct Moment {
 /// A take that is asked about again later: it was denied, or the store was overloaded.
 pub(crate) struct WaitingTake {
     take: Take,
+    /// The path's rule when the store was asked last.
+    rule: Option<Arc<Rule>>,
     answer: Result<Decision, StoreError>,
     answered_at: Instant,
     waiter: Box<Waiter>,
@@ -166,7 +168,7 @@ impl Deciding {
                     poll_fn(|cx| asked.as_mut().poll(gate, cx)).await
                 }
                 Self::Waiting(mut waiting) => {
-                    let must_ask = |rule: Option<&_>| gate.must_ask(&waiting.take, rule);
+                    let must_ask = || gate.must_ask(&waiting.take, waiting.rule.as_ref());
                     if !waiting.waiter.turn(must_ask).await {
                         return Ok(gate.gives_up(waiting));
                     }
@@ -195,7 +197,7 @@ impl AskedTake {
         let this = self.project();
         let span = &this.question.as_ref().expect(DONE).span;
         let answer = ready!(span.in_scope(|| this.answer.poll(cx)));
-        gate.counters.numbers.latency.add(this.since.elapsed());
+        gate.path.counters.numbers.latency.add(this.since.elapsed());
         Poll::Ready(gate.judge(this.question.take().expect(DONE), answer))
     }
 }
@@ -241,7 +243,7 @@ impl Gate {
         if asked.is_some() {
             take.ask.set_patient();
         }
-        take.refunds_before = self.counters.open.last_refund();
+        take.refunds_before = self.path.open.last_refund();
         let is_reduced = take.reserve_max();
         Moment { is_reduced, asked }
     }
@@ -249,7 +251,7 @@ impl Gate {
     /// A request of a key that an operator lets through.
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {
-        self.counters.numbers.let_through.add(1);
+        self.path.counters.numbers.let_through.add(1);
         Deciding::Done(Outcome::Pass(
             take.into_rule(),
             None,
@@ -291,7 +293,7 @@ impl Gate {
     }
 
     fn undecided(&self, take: Take, error: StoreError) -> Outcome {
-        self.counters.store_failed(error.kind());
+        self.path.counters.store_failed(error.kind());
         Outcome::undecided(take.into_rule(), error)
     }
 
@@ -310,21 +312,21 @@ impl Gate {
         }
         decision.is_reduced = is_reduced;
         if let Some(failure) = decision.failure() {
-            self.counters.store_failed(failure.kind());
+            self.path.counters.store_failed(failure.kind());
         }
         if decision.is_allowed() {
-            let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
+            let (store, path) = (Arc::clone(self.store()), Arc::clone(&self.path));
             take.ask.set_failure(None);
             let permits = RequestPermits {
-                own: self.refunds.hold(&store, &take, &decision, &counters),
+                own: self.refunds.hold(&store, &take, &decision, &path),
                 ..RequestPermits::default()
             };
             let may_come_back = take.rule().settles() || self.refunds_by_response(take.rule());
             let behind = self.watch(&take).map(|it| it.behind());
             let on_lockout = self.on_lockout(&take);
-            let (counters, refunds) = (Some(counters), self.refunds.clone());
+            let (path, refunds) = (Some(path), self.refunds.clone());
             let mut charge =
-                Charge::decided(store, take, decision, counters, refunds, behind, on_lockout);
+                Charge::decided(store, take, decision, path, refunds, behind, on_lockout);
             if may_come_back {
                 charge = charge.keeping_open();
             }
@@ -332,30 +334,29 @@ impl Gate {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {
                     let since = waiter.since;
-                    if let Some(Asked { at, .. }) = asked {
+                    if let Some(Asked { at, .. }) = &asked {
                         let (take, decision) = (charge.take(), charge.decision());
-                        waiter.allowed(|count| left_of(take, decision, count, at));
+                        waiter.allowed(|count| left_of(take, decision, count, *at));
                     }
                     Some(since)
                 }
             };
             return Deciding::Done(Outcome::Allowed(charge, waited_since, permits));
         }
-        match self.waits_after_denial(wait, asked, &take, &decision) {
+        match self.waits_after_denial(wait, asked.as_ref(), &take, &decision) {
             None => Deciding::Done(Outcome::Denied(take, decision)),
-            Some(waiter) => waiting(take, Ok(decision), waiter),
+            Some(waiter) => waiting(take, asked, Ok(decision), waiter),
         }
     }
 
     /// A take that may wait for an overloaded store is asked about again in its turn.
     #[cold]
     fn judge_failure(&self, question: Question, error: StoreError) -> Deciding {
-        let take = question.take;
+        let (take, asked) = (question.take, question.moment.asked);
         if error.kind() == StoreErrorKind::Overloaded
-            && let Some(waiter) =
-                self.waits_after_overload(question.wait, question.moment.asked, &take)
+            && let Some(waiter) = self.waits_after_overload(question.wait, asked.as_ref(), &take)
         {
-            return waiting(take, Err(error), waiter);
+            return waiting(take, asked, Err(error), waiter);
         }
         self.log_undecided(take.rule(), &error);
         Deciding::Done(self.undecided(take, error))
@@ -365,7 +366,7 @@ impl Gate {
     fn log_decided(&self, rule: &Rule, decision: &Decision) {
         let path = rule.path();
         if decision.is_late {
-            self.counters.numbers.lagged.add(1);
+            self.path.counters.numbers.lagged.add(1);
             if self.log.lags.failed() {
                 trace::event!(warn: path, "lag: this process read the answer of the store late");
             }
@@ -395,9 +396,15 @@ impl Gate {
     }
 }
 
-fn waiting(take: Take, answer: Result<Decision, StoreError>, waiter: Box<Waiter>) -> Deciding {
+fn waiting(
+    take: Take,
+    asked: Option<Asked>,
+    answer: Result<Decision, StoreError>,
+    waiter: Box<Waiter>,
+) -> Deciding {
     Deciding::Waiting(WaitingTake {
         take,
+        rule: asked.and_then(|it| it.rule),
         answer,
         answered_at: Instant::now(),
         waiter,

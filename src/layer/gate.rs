@@ -12,13 +12,13 @@ use super::inspector::Warnings;
 use super::options::Options;
 use super::outage::capabilities;
 use crate::callback::{Cause, Panicked, caught};
-use crate::charge::RefundQueue;
+use crate::charge::{PathState, RefundQueue};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::fleet::OperatorKeys;
 use crate::in_flight_counter::InFlightCounter;
 use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::log_on_change::LogOnChange;
-use crate::metrics::{RuleCounters, RuleSnapshot};
+use crate::metrics::RuleSnapshot;
 use crate::rule::{Exemptions, Plan, Rule, SharedRules};
 use crate::store::{Capabilities, Store, default_store};
 use crate::take::Take;
@@ -36,8 +36,8 @@ pub(crate) struct Gate {
     pub(crate) store: Arc<OnceLock<Arc<dyn Store>>>,
     /// What the store can do. It is kept, because a router may make a service for each request.
     capabilities: OnceLock<Capabilities>,
-    /// Those of the path, with the charges that are open.
-    pub(crate) counters: Arc<RuleCounters>,
+    /// What is counted for the path, with the charges that are open.
+    pub(crate) path: Arc<PathState>,
     /// What is given back without somebody who waits for it.
     pub(crate) refunds: RefundQueue,
     /// Mistakes in the set-up that were found.
@@ -82,7 +82,7 @@ impl Gate {
             options: Options::default(),
             store: Arc::default(),
             capabilities: OnceLock::new(),
-            counters: Arc::default(),
+            path: Arc::default(),
             refunds: RefundQueue::default(),
             warnings: Arc::default(),
             inspected: Arc::default(),
@@ -143,7 +143,7 @@ impl Gate {
         };
         let rule = rules.get(path);
         if rule.is_none() && !rules.contains(path) {
-            self.counters.unmatched.add(1);
+            self.path.counters.unmatched.add(1);
         }
         rule.cloned()
     }
@@ -151,9 +151,9 @@ impl Gate {
     /// The counters of the path, read now; `None` without a rule.
     pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
         match &self.rule {
-            RuleSource::Fixed(rule) => Some(self.counters.snapshot(rule)),
+            RuleSource::Fixed(rule) => Some(self.path.snapshot(rule)),
             RuleSource::Named { rules, path } => {
-                Some(self.counters.snapshot(rules.guard().find(path)?))
+                Some(self.path.snapshot(rules.guard().find(path)?))
             }
         }
     }
@@ -296,7 +296,7 @@ impl Gate {
     /// fill the log with theirs.
     #[cold]
     pub(super) fn count_missing_key(&self, rule: &Rule, error: &KeyError) {
-        self.counters.key_failed(error.kind());
+        self.path.counters.key_failed(error.kind());
         if error.kind() == KeyErrorKind::Server {
             self.log.key_error.get_or_init(|| {
                 let (path, error) = (rule.path(), error.to_string());
@@ -391,7 +391,7 @@ impl Gate {
         is_value: bool,
         warning: impl FnOnce() -> Warning,
     ) -> Arc<Rule> {
-        self.counters.numbers.unknown_plans.add(1);
+        self.path.counters.numbers.unknown_plans.add(1);
         if rule.is_first_unknown_plan(is_value) {
             self.warnings.add(warning().about(rule.path()));
         }

@@ -101,7 +101,7 @@ impl RateLimitLayer {
     /// ```
     pub fn key(self, key: impl KeyExtractor) -> Self {
         let key: Arc<dyn KeyExtractor> = Arc::new(key);
-        self.gate.counters.add_extractor(&key);
+        self.gate.path.counters.add_extractor(&key);
         self.with_choice(|it| it.key = Some(key))
     }
 

@@ -19,8 +19,8 @@ use crate::charge::{Denial, LayerResponse};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
+use crate::question::CountAsk;
 use crate::rule::{Policy, Rule};
-use crate::store::CountAsk;
 use crate::take::Take;
 use crate::trace::TakeSpan;
 use crate::waiting::WaitingSince;
@@ -130,7 +130,7 @@ impl Gate {
                     self.warn_of_cost(take, decision);
                 }
             }
-            Outcome::Proceed(..) => self.counters.numbers.proceeded.add(1),
+            Outcome::Proceed(..) => self.path.counters.numbers.proceeded.add(1),
             Outcome::Pass(..) | Outcome::Failed(..) => {}
         }
     }
@@ -140,13 +140,15 @@ impl Gate {
         if let Some(watch) = self.watch(take) {
             watch.look(decision);
         }
-        self.counters.decided(take.rule(), decision, take.cost());
+        self.path
+            .counters
+            .decided(take.rule(), decision, take.cost());
     }
 
     /// Notes by which quotas a request was decided: of its key, or of each of its subjects.
     #[inline]
     fn note_chosen(&self, take: &Take) {
-        let notes = &self.counters.notes;
+        let notes = &self.path.counters.notes;
         match take.keys() {
             _ if !notes.are_on() => {}
             None => notes.chose(take.rule(), take.key()),
@@ -159,7 +161,7 @@ impl Gate {
 
     /// Notes whose request was denied: that of its key, or of the subjects that denied it.
     fn note_denied(&self, take: &Take, decision: &Decision) {
-        let notes = &self.counters.notes;
+        let notes = &self.path.counters.notes;
         match take.keys() {
             _ if !notes.are_on() => {}
             None => notes.denied(take.rule(), take.key(), decision.verdict()),
@@ -356,9 +358,9 @@ impl Gate {
         states: impl Iterator<Item = &'a QuotaState>,
     ) -> bool {
         let (hash, mut states) = (count.hash(), states.peekable());
-        let open = self.counters.open.units(hash);
+        let open = self.path.open.units(hash);
         let has_room = |state: &QuotaState| state.remaining().saturating_add(open) >= count.cost();
-        self.counters.open.refunded_since(take.refunds_before, hash)
+        self.path.open.refunded_since(take.refunds_before, hash)
             || open > 0 && states.peek().is_some() && states.all(has_room)
     }
 
@@ -473,7 +475,7 @@ impl Gate {
             if tracing::enabled!(tracing::Level::DEBUG) {
                 self.log_one_denial(take, decision);
             }
-            if let Some(summary) = self.counters.denial_summary() {
+            if let Some(summary) = self.path.counters.denial_summary() {
                 let (denied, allowed, since) = (summary.denied, summary.allowed, summary.since());
                 tracing::info!(path, denied, allowed, since, "requests were denied");
             }

@@ -9,11 +9,10 @@ use super::crossing::Watch;
 use super::decide::{Outcome, RequestPermits, ask};
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{Charge, LateCharge, LatePermit, OnLockout, RefundQueue, spawn};
+use crate::charge::{Charge, LateCharge, LatePermit, OnLockout, PathState, RefundQueue, spawn};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::in_flight_counter::InFlightCounter;
-use crate::metrics::RuleCounters;
 use crate::store::Store;
 use crate::take::Take;
 
@@ -22,7 +21,7 @@ use crate::take::Take;
 struct AskedInShadow {
     store: Arc<dyn Store>,
     take: Take,
-    counters: Arc<RuleCounters>,
+    path: Arc<PathState>,
     watch: Option<Watch>,
     on_lockout: Option<OnLockout>,
     charge: Option<Arc<LateCharge>>,
@@ -53,7 +52,7 @@ pub(super) fn ask_in_shadow(gate: &Gate, take: Take) -> Outcome {
         watch: gate.watch(&take),
         on_lockout: gate.on_lockout(&take),
         take,
-        counters: Arc::clone(&gate.counters),
+        path: Arc::clone(&gate.path),
         charge: charge.clone(),
         permit: in_shadow.clone(),
         refunds: gate.refunds.clone(),
@@ -91,24 +90,28 @@ impl AskedInShadow {
 
     /// The store has answered; `None` if there will be no answer.
     fn answered(self, answer: Option<Result<Decision, StoreError>>) {
-        let Self { take, counters, .. } = self;
+        let Self { take, path, .. } = self;
         let decision = answer.and_then(Result::ok);
         if let (Some(watch), Some(decision)) = (&self.watch, &decision) {
             watch.look(decision);
         }
         match &decision {
-            Some(decision) => counters.shadow_decided(take.rule(), decision, take.cost()),
-            None => counters.numbers.shadow_errors.add(1),
+            Some(decision) => path
+                .counters
+                .shadow_decided(take.rule(), decision, take.cost()),
+            None => path.counters.numbers.shadow_errors.add(1),
         }
         if let (Some(late), Some(decision)) = (self.permit, &decision) {
-            late.answered(self.refunds.hold(&self.store, &take, decision, &counters));
+            late.answered(self.refunds.hold(&self.store, &take, decision, &path));
         }
         if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);
-            let (store, counters, refunds) = (self.store, Some(counters), self.refunds);
-            late.answered(allowed.map(|it| {
-                Charge::decided(store, take, it, counters, refunds, None, self.on_lockout)
-            }));
+            let (store, path, refunds) = (self.store, Some(path), self.refunds);
+            late.answered(
+                allowed.map(|it| {
+                    Charge::decided(store, take, it, path, refunds, None, self.on_lockout)
+                }),
+            );
         }
     }
 }

@@ -25,7 +25,7 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::gate::Gate;
-use crate::metrics::RuleCounters;
+use crate::charge::PathState;
 
 /// How long the body of an upload is read that was answered already, and how far at full speed: a
 /// usual bound of a proxy for a body.
@@ -49,7 +49,7 @@ pub(super) struct Upload<B> {
     /// Whether its client may have sent all of it when the connection closes.
     is_too_long: bool,
     is_http_1: bool,
-    counters: Arc<RuleCounters>,
+    path: Arc<PathState>,
 }
 
 impl<B: Body + Send + 'static> Upload<B> {
@@ -65,7 +65,7 @@ impl<B: Body + Send + 'static> Upload<B> {
             is_read: !(gate.options.closes_uploads || awaits_continue(&request)),
             is_too_long: length.is_some_and(|it| it.is_none_or(|bytes| bytes > MAX_BYTES)),
             is_http_1: request.version() <= Version::HTTP_11,
-            counters: Arc::clone(&gate.counters),
+            path: Arc::clone(&gate.path),
             body: request.into_body(),
         })
     }
@@ -87,12 +87,12 @@ impl<B: Body + Send + 'static> Upload<B> {
             return false;
         }
         let (Ok(place), Ok(runtime)) = (PLACES.try_acquire(), Handle::try_current()) else {
-            self.counters.numbers.closed_uploads.add(1);
+            self.path.counters.numbers.closed_uploads.add(1);
             return false;
         };
         runtime.spawn(async move {
             if timeout(MAX_TIME, read(self.body)).await.is_err() {
-                self.counters.numbers.closed_uploads.add(1);
+                self.path.counters.numbers.closed_uploads.add(1);
             }
             drop(place);
         });

@@ -10,13 +10,20 @@ use tokio::time::Instant;
 
 use super::gate::Gate;
 use crate::decision::{Decision, QuotaState};
+use crate::question::CountAsk;
 use crate::rule::Rule;
-use crate::store::CountAsk;
 use crate::take::Take;
-use crate::waiting::{Asked, Lacking, Left, QueueId, Refill, Wait, Waiter};
+use crate::waiting::{Lacking, Left, QueueId, Refill, Wait, Waiter};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
+
+/// When the store was asked, and under which rule of the path.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) at: Instant,
+    pub(super) rule: Option<Arc<Rule>>,
+}
 
 impl Gate {
     /// Notes when a question is asked, and the rule of its path. Returns `None` where no request
@@ -34,7 +41,7 @@ impl Gate {
     pub(super) fn waits_after_denial(
         &self,
         wait: Wait,
-        asked: Option<Asked>,
+        asked: Option<&Asked>,
         take: &Take,
         decision: &Decision,
     ) -> Option<Box<Waiter>> {
@@ -64,7 +71,7 @@ impl Gate {
     pub(super) fn waits_after_overload(
         &self,
         wait: Wait,
-        asked: Option<Asked>,
+        asked: Option<&Asked>,
         take: &Take,
     ) -> Option<Box<Waiter>> {
         let mut waiter = self.waiter(wait, asked?, take)?;
@@ -74,7 +81,7 @@ impl Gate {
 
     /// The waiter of a take that was asked then, if it has patience and there is a place. The time
     /// counts since it was asked about first in a layer that lets it wait.
-    fn waiter(&self, wait: Wait, asked: Asked, take: &Take) -> Option<Box<Waiter>> {
+    fn waiter(&self, wait: Wait, asked: &Asked, take: &Take) -> Option<Box<Waiter>> {
         let mut waiter = match wait {
             Wait::Did(waiter) => waiter,
             Wait::May(since) => {
@@ -82,7 +89,7 @@ impl Gate {
                 let is_bounded = |it: &&CountAsk| !take.is_joint() || it.name_in_store().has_key();
                 let bounded_by = take.counts().iter().filter(is_bounded);
                 let bounded_by = bounded_by.map(CountAsk::hash);
-                let queues = self.counters.open.queues();
+                let queues = self.path.open.queues();
                 self.waiting
                     .enter(queues, bounded_by, since.unwrap_or(asked.at))?
             }
@@ -90,14 +97,14 @@ impl Gate {
         if !waiter.has_time_at(asked.at) {
             return None;
         }
-        (waiter.rule, waiter.was_overloaded) = (asked.rule, false);
+        waiter.was_overloaded = false;
         Some(waiter)
     }
 
     /// Whether units of its counts came back since this take was asked about.
     fn was_refunded_since(&self, take: &Take) -> bool {
         let mut hashes = take.counts().iter().map(CountAsk::hash);
-        hashes.any(|hash| self.counters.open.refunded_since(take.refunds_before, hash))
+        hashes.any(|hash| self.path.open.refunded_since(take.refunds_before, hash))
     }
 
     /// Whether units of what a denied take lacks may come back before they leave their window.
@@ -120,7 +127,7 @@ impl Gate {
         let counts = take.counts().iter().enumerate().zip(take.denials(decision));
         let busy = counts.filter(|((_, count), is_denied)| *is_denied && count.spec().is_permits());
         for ((at, count), _) in busy {
-            let (open, hash) = (&self.counters.open, count.hash());
+            let (open, hash) = (&self.path.open, count.hash());
             open.queues().listen(hash, || {
                 let heard = open.clone();
                 let changed = Box::new(move || heard.given_back(hash));

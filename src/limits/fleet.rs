@@ -98,7 +98,7 @@ impl Limits {
             Ok(state) => self.hear(state, own_changes),
             Err(error) => return self.hear_nothing(&error.to_string()),
         }
-        self.ask_others(&*fleet).await;
+        self.reports.ask_others(&*fleet).await;
     }
 
     /// Obeys what all processes of the service share. The store was asked when this process had

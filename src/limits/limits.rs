@@ -8,11 +8,10 @@ use http::Extensions;
 use http::request::Parts;
 
 use super::paths::Paths;
-use super::reports::Reports;
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Form, Recovery};
 use crate::charge::RefundQueue;
 use crate::error::KeyError;
-use crate::fleet::{Member, OperatorKeys};
+use crate::fleet::{Member, OperatorKeys, Reports};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::{Crossing, Crossings, Gate, Headers, LockedOut, Options};
@@ -434,7 +433,7 @@ impl Limits {
         }
         let mut gate = self.uncounted_gate(path);
         gate.refunds = self.refunds.clone();
-        gate.counters = self.paths.add(path, self.near_limit);
+        gate.path = self.paths.add(path, self.near_limit);
         gate
     }
 

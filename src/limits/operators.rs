@@ -282,9 +282,9 @@ impl Limits {
         if let Some(own) = subject.and_then(Subject::key) {
             return vec![Arc::clone(own)];
         }
-        let of_layers = lock(&self.paths.counters)
+        let of_layers = lock(&self.paths.states)
             .get(path)
-            .map(|it| it.extractors());
+            .map(|it| it.counters.extractors());
         let mut extractors = of_layers.unwrap_or_default();
         if extractors.is_empty() {
             let of_rule = rule.and_then(Rule::extractor);
@@ -296,9 +296,9 @@ impl Limits {
     /// The rule with the quotas by which this process has decided about a key, or that of a
     /// subject, last, if a request has chosen them.
     pub(crate) fn last_chosen(&self, rule: &Arc<Rule>, key: &Key) -> Option<Arc<Rule>> {
-        let last = lock(&self.paths.counters)
+        let last = lock(&self.paths.states)
             .get(rule.path())
-            .and_then(|it| it.notes.last_rule(key))?;
+            .and_then(|it| it.counters.notes.last_rule(key))?;
         rule.chosen_as(&last)
     }
 }

@@ -2,18 +2,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::charge::PathState;
 use crate::metrics::{KeyNotes, LimitedKeys, NearLimit, RuleCounters, Snapshot};
+use crate::question::{Ask, CountAsk};
 use crate::rule::Rules;
-use crate::store::{Ask, CountAsk};
 use crate::sync::lock;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
 pub(super) const MAX_PATHS: usize = 10_000;
 
-/// What the layers count, by their paths.
+/// What layers share, by their paths.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    pub(crate) counters: Mutex<BTreeMap<Box<str>, Arc<RuleCounters>>>,
+    pub(crate) states: Mutex<BTreeMap<Box<str>, Arc<PathState>>>,
     /// Questions about paths that have no counters.
     pub(super) unmatched: AtomicU64,
     /// Threads and tasks that own the paths and end with the last layer.
@@ -24,40 +25,39 @@ pub(crate) struct Paths {
 impl Paths {
     /// Whether neither a layer nor a check has asked for counters yet.
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.counters).is_empty()
+        lock(&self.states).is_empty()
     }
 
-    /// The counters that all layers of a path share; a path too many has counters that nobody
-    /// reads.
-    pub(super) fn add(&self, path: &str, near_limit: NearLimit) -> Arc<RuleCounters> {
-        let mut paths = lock(&self.counters);
+    /// What all layers of a path share; a path too many has counters that nobody reads.
+    pub(super) fn add(&self, path: &str, near_limit: NearLimit) -> Arc<PathState> {
+        let mut paths = lock(&self.states);
         if let Some(known) = paths.get(path) {
             return Arc::clone(known);
         }
         let notes = KeyNotes::new(&self.limited);
-        let counters = Arc::new(RuleCounters::new(near_limit, notes));
+        let state = PathState::new(RuleCounters::new(near_limit, notes));
         if paths.len() < MAX_PATHS {
-            paths.insert(path.into(), Arc::clone(&counters));
+            paths.insert(path.into(), Arc::clone(&state));
         }
-        counters
+        state
     }
 
     /// These counts were reset: all requests that wait for their units ask.
     pub(super) fn was_reset(&self, path: &str, counts: &[Ask]) {
-        if let Some(counters) = lock(&self.counters).get(path) {
+        if let Some(state) = lock(&self.states).get(path) {
             let hashes = counts.iter().flat_map(Ask::counts).map(CountAsk::hash);
-            hashes.for_each(|hash| counters.open.was_reset(hash));
+            hashes.for_each(|hash| state.open.was_reset(hash));
         }
     }
 
     /// What the layers have counted under these rules.
     pub(super) fn snapshot(&self, rules: &Rules) -> Snapshot {
-        let paths = lock(&self.counters);
-        let counted = paths.iter().filter_map(|(path, counters)| {
+        let paths = lock(&self.states);
+        let counted = paths.iter().filter_map(|(path, state)| {
             let rule = rules.find(path)?;
-            Some(counters.snapshot(rule))
+            Some(state.snapshot(rule))
         });
-        let unmatched = paths.values().map(|it| it.unmatched.get());
+        let unmatched = paths.values().map(|it| it.counters.unmatched.get());
         Snapshot {
             rules: counted.collect(),
             unmatched: unmatched.sum::<u64>() + self.unmatched.load(Ordering::Relaxed),
@@ -79,7 +79,7 @@ impl Paths {
         // Without another owner, no layer can be made any more.
         let is_only_watched = Arc::strong_count(self) <= self.watchers.load(Ordering::Relaxed);
         is_only_watched
-            && lock(&self.counters)
+            && lock(&self.states)
                 .values()
                 .all(|it| Arc::strong_count(it) == 1)
     }
@@ -94,7 +94,7 @@ mod tests {
         let paths = Paths::default();
         let add = |number: usize| paths.add(&number.to_string(), NearLimit::default());
         (0..2 * MAX_PATHS).for_each(|number| drop(add(number)));
-        assert_eq!(lock(&paths.counters).len(), MAX_PATHS);
+        assert_eq!(lock(&paths.states).len(), MAX_PATHS);
         assert!(Arc::ptr_eq(&add(0), &add(0)), "layers of a path share them");
     }
 }

@@ -10,7 +10,8 @@ use super::limits::Limits;
 use super::paths::MAX_PATHS;
 use crate::error::StoreError;
 use crate::layer::{Call, Gate, Peek, SubjectKeys};
-use crate::store::{Ask, Store};
+use crate::question::Ask;
+use crate::store::Store;
 use crate::take::Take;
 use crate::warning::{Warning, WarningKind};
 

@@ -12,7 +12,6 @@ use crate::error::{KeyErrorKind, StoreErrorKind};
 use crate::key::KeyExtractor;
 use crate::rule::Rule;
 use crate::sync::lock;
-use crate::waiting::OpenCharges;
 
 /// What all layers of one path count.
 ///
@@ -27,7 +26,6 @@ pub(crate) struct RuleCounters {
     near_limit_ratio: NearLimit,
     /// Requests of a path without a rule.
     pub(crate) unmatched: AtomicCounter,
-    pub(crate) open: OpenCharges,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
     pub(crate) notes: KeyNotes,
@@ -163,7 +161,6 @@ impl RuleCounters {
         counted.units = allowed.saturating_add_signed(counted.units as i64);
         // Among the decisions: nothing else counts them.
         counted.blocked = counted.decisions_by(DecisionOutcome::Denied, Source::Operator);
-        [counted.waiting, counted.waited] = self.open.queues().numbers();
         counted
     }
 }

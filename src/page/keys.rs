@@ -18,8 +18,9 @@ use crate::error::StoreError;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
 use crate::limits::operators::{OperatorError, within};
+use crate::question::Change;
 use crate::rule::{Factor, Policy, Rule, Subject};
-use crate::store::{Change, OperatorKey, OperatorKind, Store};
+use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::trace;
 
 /// The longest body of a request, in bytes.

@@ -126,13 +126,13 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
         all["file"] = json!(file.map(|file| file.display().to_string()));
         all["reload_error"] = status.error.into();
     }
-    let counters = lock(&limits.paths.counters);
+    let states = lock(&limits.paths.states);
     let shown = history.paths().into_iter().filter_map(|path| {
         let rule = rules.find(path)?;
         let mut shown = rule_json(
             rule,
             rules.get(path).is_some(),
-            &counters.get(path)?.snapshot(rule),
+            &states.get(path)?.snapshot(rule),
         );
         let rates = history.last(path, step, number as usize);
         for (at, name) in series().enumerate() {

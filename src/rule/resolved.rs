@@ -10,11 +10,11 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::period::Period;
 use crate::algorithm::spec::{Holding, Kind, Permits, Spec, Windows};
-use crate::counts::{RuleCount, RuleCounts};
 use crate::decision::QuotaState;
 use crate::factor::Factor;
 use crate::key::escaped;
-use crate::name::Names;
+use crate::question::Names;
+use crate::question::{RuleCount, RuleCounts};
 use crate::quota::Quota;
 
 /// What a request has chosen of a rule, and by what an operator multiplies it.

@@ -4,8 +4,8 @@ use super::plans::Chosen;
 use super::policy::Policy;
 use super::rule::Rule;
 use super::rule_error::RuleError;
-use crate::counts::RuleCounts;
 use crate::key::{Everyone, KeyExtractor};
+use crate::question::RuleCounts;
 
 /// The most subjects of a rule.
 pub(super) const MAX_SUBJECTS: usize = 8;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Ask, CountAsk};
 use crate::algorithm::spec::Spec;
 use crate::clock::{Clock, nanos};
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::StoreError;
-use crate::name::Name;
+use crate::question::Name;
+use crate::question::{Ask, CountAsk};
 use crate::sync::lock;
 
 /// The denials that are kept. The place of a rule and key is given by their hash, which no client

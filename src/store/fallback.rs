@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
 use super::remainders::Remainders;
-use super::{Ask, Change, MemoryStore, Store, StoreFuture};
+use super::{MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::decision::{Decision, Receipt, Source};
 use crate::error::StoreError;
 use crate::log_on_change::LogOnChange;
+use crate::question::{Ask, Change};
 use crate::trace;
 
 /// Decides in the memory of this process while the store inside fails: see

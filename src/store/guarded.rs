@@ -7,12 +7,13 @@ use tokio::time::{Instant, sleep_until};
 use super::breaker::Breaker;
 use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
-use super::{Ask, Change, Store, StoreFuture};
+use super::{Store, StoreFuture};
 use crate::deadline::Deadline;
 use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
+use crate::question::{Ask, Change};
 
 /// A store and what guards it, from outside in. A question needs one future for all of it.
 pub(super) struct Guarded<S> {

@@ -29,10 +29,8 @@
 //! [`Count`](crate::algorithm::Count) under the name [`Ask::name`](crate::store::Ask::name), and is
 //! tested by the suite in `test_util::conformance` (feature `test-util`).
 
-pub(crate) mod ask;
 mod breaker;
 pub(crate) mod capabilities;
-mod change;
 mod denial_cache;
 mod fallback;
 mod fleet;
@@ -40,15 +38,11 @@ mod guarded;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(feature = "redis")]
-mod redis_fleet;
 mod remainders;
 pub(crate) mod resilient;
 pub(crate) mod store;
 
-pub use ask::{Ask, CountAsk};
 pub use capabilities::{Capabilities, Condition, ServerId};
-pub use change::Change;
 pub use fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
 pub use memory::MemoryStore;
 #[cfg(feature = "redis")]
@@ -60,5 +54,6 @@ pub use crate::charge::{
     Attempts, Charge, Charges, Meter, Permit, Settled, SettledBody, WatchedBody,
 };
 pub use crate::error::{StoreError, StoreErrorKind};
+pub use crate::question::{Ask, Change, CountAsk};
 
 pub(crate) use store::{default_store, shared};

@@ -2,10 +2,11 @@ use std::sync::Mutex;
 
 use tokio::time::Instant;
 
-use super::{Ask, CountAsk, MemoryStore};
+use super::MemoryStore;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::share::Share;
 use crate::decision::Decision;
+use crate::question::{Ask, CountAsk};
 use crate::swept_map::SweptMap;
 use crate::sync::lock;
 

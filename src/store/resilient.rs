@@ -8,10 +8,11 @@ use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
 use super::fleet::Fleet;
 use super::guarded::{Guarded, QuestionLimit};
-use super::{Ask, Change, MemoryStore, Store, StoreFuture};
+use super::{MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::clock::Clock;
 use crate::decision::Decision;
+use crate::question::{Ask, Change};
 #[cfg(feature = "redis")]
 use crate::{
     connection::{IntoRedisAddress, Wanted},

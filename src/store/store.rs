@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use super::Ask;
 use super::capabilities::{Capabilities, Condition};
-use super::change::Change;
 use super::fleet::Fleet;
 #[cfg(feature = "redis")]
 use crate::connection::ReplyFuture;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::question::Ask;
+use crate::question::Change;
 
 /// Keeps the counts and answers takes.
 ///

@@ -18,4 +18,4 @@ mod waiter;
 
 pub(crate) use open_charges::{Behind, OpenCharge, OpenCharges};
 pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill};
-pub(crate) use waiter::{Asked, Wait, WaitLimits, Waiter, WaitingSince};
+pub(crate) use waiter::{Wait, WaitLimits, Waiter, WaitingSince};

@@ -1,6 +1,5 @@
 //! A request or call that waits: how long it may, and when it asks again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::Extensions;
@@ -10,7 +9,6 @@ use tokio::time::{Instant, sleep_until};
 use super::wait_queue::{ASK_EVERY, Lacking, Left, WaitBound, WaitPlace, WaitQueues};
 use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
-use crate::rule::Rule;
 
 /// How long whoever may wait leaves a store alone that is overloaded once more, at least and at most.
 const OVERLOADED: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
@@ -29,13 +27,6 @@ pub(crate) struct WaitLimits {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitingSince(pub(crate) Instant);
 
-/// When the store was asked, and under which rule of the path.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) at: Instant,
-    pub(crate) rule: Option<Arc<Rule>>,
-}
-
 /// Whether a take may wait, or has waited already.
 pub(crate) enum Wait {
     /// It may, and has waited in an outer layer since this instant.
@@ -48,8 +39,6 @@ pub(crate) enum Wait {
 pub(crate) struct Waiter {
     pub(crate) since: Instant,
     bound: WaitBound,
-    /// The path's rule when the store was asked last.
-    pub(crate) rule: Option<Arc<Rule>>,
     /// Whether the store was overloaded when it asked last, and its slot to ask again.
     pub(crate) was_overloaded: bool,
     slot: Option<OwnedSemaphorePermit>,
@@ -88,7 +77,6 @@ impl WaitLimits {
                 until: since.checked_add(self.up_to),
                 may_return: false,
             },
-            rule: None,
             was_overloaded: false,
             slot: None,
             place,
@@ -119,14 +107,12 @@ impl Waiter {
 
     /// Sleeps until it has to ask. False if it gives up. Where it `must_ask` it sleeps no longer
     /// than a second.
-    pub(crate) async fn turn(&mut self, must_ask: impl Fn(Option<&Arc<Rule>>) -> bool) -> bool {
+    pub(crate) async fn turn(&mut self, must_ask: impl Fn() -> bool) -> bool {
         if self.was_overloaded {
             self.slot().await;
             return self.has_time_at(Instant::now());
         }
-        let must_ask = || must_ask(self.rule.as_ref());
-        let place = &self.place;
-        place.turn(self.bound, must_ask).await
+        self.place.turn(self.bound, must_ask).await
     }
 
     /// Waits for its slot to ask an overloaded store again, at most a second. In a slot it leaves the

@@ -35,15 +35,15 @@ const BORDERS: &[(&str, &str, &str)] = &[
     // What is decided: no input and no output.
     ("algorithm", "decision error named quota", ""),
     ("factor", "algorithm quota", ""),
-    ("key", "base64 error warning", ""),
-    ("name", "key", ""),
-    ("counts", "algorithm decision name", ""),
+    // What stores are asked: no rule and no key extractor.
+    ("question", "algorithm deadline decision error quota", ""),
+    ("key", "base64 error question warning", ""),
     (
         "rule",
-        "algorithm counts decision error factor key name named quota sync warning",
+        "algorithm decision error factor key named question quota sync warning",
         "",
     ),
-    ("waiting", "in_flight_counter jitter named rule sync", ""),
+    ("waiting", "in_flight_counter jitter named sync", ""),
     // Redis: no rule, no algorithm and no take.
     (
         "connection",
@@ -61,15 +61,15 @@ const BORDERS: &[(&str, &str, &str)] = &[
     // Counts, and what is around them: no rule, key or metric.
     (
         "store",
-        "algorithm clock connection counts deadline decision error factor in_flight_counter jitter \
-         log_on_change name quota swept_map sync trace unawaited warning",
+        "algorithm clock connection deadline decision error factor in_flight_counter jitter \
+         log_on_change question quota swept_map sync trace unawaited warning",
         "",
     ),
-    ("take", "algorithm decision key rule store", ""),
+    ("take", "algorithm decision key question rule", ""),
     (
         "charge",
-        "deadline decision error jitter log_on_change metrics named store sync take trace unawaited \
-         waiting",
+        "deadline decision error jitter log_on_change metrics named question rule store sync take \
+         trace unawaited waiting",
         "",
     ),
     (
@@ -79,37 +79,38 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ),
     (
         "metrics",
-        "decision error key named quota rule sync waiting",
+        "decision error key named question quota rule sync",
         "",
     ),
-    ("fleet", "decision metrics rule store sync take", ""),
+    ("fleet", "decision error metrics rule store sync take", ""),
     (
         "layer",
-        "callback charge decision error fleet in_flight_counter jitter key log_on_change \
-         metrics named quota rule store swept_map sync take trace waiting warning",
+        "callback charge decision error fleet in_flight_counter jitter key log_on_change metrics \
+         named question quota rule store swept_map sync take trace waiting warning",
         "",
     ),
     ("config", "algorithm error key quota rule", ""),
     ("live", "config error regular_file rule sync trace", ""),
     (
         "limits",
-        "callback charge config decision error fleet key layer live metrics rule store sync take \
-         trace warning",
+        "callback charge config decision error fleet key layer live metrics question rule store \
+         sync take trace warning",
         "",
     ),
     (
         "outgoing",
-        "callback charge error key layer limits log_on_change named rule store take trace warning",
+        "callback charge error key layer limits log_on_change named question rule store take \
+         trace warning",
         "",
     ),
     (
         "page",
-        "callback decision error key limits metrics named rule store sync take trace",
+        "callback decision error key limits metrics named question rule store sync take trace",
         "layer",
     ),
     (
         "test_util",
-        "algorithm clock decision key quota rule store take",
+        "algorithm clock decision key question quota rule store take",
         "",
     ),
 ];

@@ -6,7 +6,8 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Verdict;
-use crate::key::{Key, hash};
+use crate::key::Key;
+use crate::question::hash;
 use crate::rule::Rule;
 use crate::sync::lock;
 

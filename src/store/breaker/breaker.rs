@@ -9,8 +9,9 @@ use super::prober::{PROBE_TIMEOUT, Probe, Prober, bounded};
 use super::state::{BreakerState, Phase, Ticket};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::log_on_change::LogOnChange;
+use crate::question::Ask;
+use crate::store::Store;
 use crate::store::guarded::QuestionKind;
-use crate::store::{Ask, Store};
 use crate::sync::lock;
 use crate::trace;
 

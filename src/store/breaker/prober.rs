@@ -10,7 +10,8 @@ use super::breaker::SharedState;
 use crate::deadline::Deadline;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
-use crate::store::{Ask, Store};
+use crate::question::Ask;
+use crate::store::Store;
 use crate::sync::{OwnedTask, lock};
 
 /// How long one probe may take, whatever the store's own time-out is.

@@ -10,7 +10,7 @@ use crate::algorithm::spec::{Kind, Spec, Windows};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::name::Name;
+use crate::question::Name;
 use crate::store::{Ask, Capabilities, Change, Condition, CountAsk, Store, StoreFuture};
 use crate::warning::{Warning, WarningKind};
 

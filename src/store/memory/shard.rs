@@ -10,7 +10,7 @@ use crate::algorithm::{Algorithm, AlgorithmConfig, Count};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
-use crate::name::Name;
+use crate::question::Name;
 use crate::quota::Quota;
 use crate::store::CountAsk;
 

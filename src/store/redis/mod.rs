@@ -34,7 +34,9 @@ use tokio::time::{Instant, sleep};
 
 use self::calls::flight;
 use self::permits::AskedPermits;
-use self::question::{CountKey, CountOperation, CountQuestion, KeyPrefix, of_given_back, of_hold};
+use self::question::{
+    CountKey, CountOperation, CountQuestion, KeyPrefix, of_fleet, of_given_back, of_hold,
+};
 use self::scripts::{HOLD, LOCKOUT, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
@@ -50,8 +52,7 @@ use crate::sync::OwnedTask;
 use crate::trace;
 use crate::warning::{Warning, WarningKind};
 
-pub(super) use self::question::of_fleet;
-pub(super) use self::scripts::{REPORT, SET_KEY};
+pub(crate) use self::scripts::{REPORT, SET_KEY};
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
@@ -455,6 +456,19 @@ fn merged(
         let answers = join_all(asked).await.into_iter();
         Ok(merge(answers.collect::<Result<_, _>>()?))
     })
+}
+
+impl RedisStore {
+    /// Its connection, for questions of the fleet.
+    pub(crate) fn connection_within(&self, timeout: Duration) -> Connection {
+        self.connection.clone().with_timeout(timeout)
+    }
+
+    /// The name of a key that the processes of its service share.
+    pub(crate) fn fleet_key(&self, what: &str) -> String {
+        let prefix = [&*self.prefix.service, &*self.prefix.default].concat();
+        of_fleet(&prefix, what)
+    }
 }
 
 impl Store for RedisStore {

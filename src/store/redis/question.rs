@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::algorithm::spec::Spec;
 use crate::connection::{CallQuestion, Question};
 use crate::decision::{Decision, Receipt};
-use crate::name::{Name, beside, has_tag};
+use crate::question::{Name, beside, has_tag};
 use crate::store::Ask;
 
 /// A question about counts: a take of several is decided over all of them together.
@@ -153,7 +153,7 @@ pub(super) fn of_hold(name: &str) -> String {
 
 /// The name of a key that the processes of a service share, in one slot with the others. No path
 /// and no key of a count makes it: they are encoded without `~` at their beginning.
-pub(in crate::store) fn of_fleet(prefix: &str, what: &str) -> String {
+pub(super) fn of_fleet(prefix: &str, what: &str) -> String {
     match has_tag(prefix) {
         true => format!("{prefix}~fleet:{what}"),
         false => format!("{{{prefix}~fleet}}:{what}"),

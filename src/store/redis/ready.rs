@@ -17,7 +17,7 @@ use crate::connection::{Driver, ReplyFuture, Wanted};
 use crate::deadline::Deadline;
 use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::name::{Name, has_tag};
+use crate::question::{Name, has_tag};
 use crate::quota::Quota;
 
 /// Behind the prefix: no path makes it.

@@ -55,9 +55,10 @@ use futures_util::FutureExt;
 use crate::algorithm::Algorithm;
 use crate::decision::{Decision, Receipt};
 use crate::key::Key;
+use crate::question::Ask;
 use crate::quota::Quota;
 use crate::rule::Rule;
-use crate::store::{Ask, Store};
+use crate::store::Store;
 use crate::take::Take;
 
 /// Runs these laws, each on a store of its own.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use super::{SECOND, StoreUnderTest, quota};
 use crate::decision::{Decision, QuotaState, Receipt, Verdict};
 use crate::key::{Everyone, Key};
+use crate::question::Ask;
 use crate::rule::{self, Policy, Rule};
-use crate::store::Ask;
 use crate::take::Take;
 
 const HOUR: u32 = 3_600;

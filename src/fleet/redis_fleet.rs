@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use redis::{Value, cmd, from_redis_value};
 
-use super::StoreFuture;
-use super::fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
-use super::redis::{REPORT, RedisStore, SET_KEY, of_fleet};
-use crate::connection::Connection;
 use crate::error::StoreError;
-use crate::factor::Factor;
+use crate::rule::Factor;
+use crate::store::redis::{REPORT, RedisStore, SET_KEY};
+use crate::store::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report, StoreFuture};
 
 /// How long such a question may take. No request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,21 +30,12 @@ const fn millis(time: Duration) -> u64 {
 }
 
 impl RedisStore {
-    fn fleet_connection(&self) -> Connection {
-        self.connection.clone().with_timeout(TIMEOUT)
-    }
-
-    fn fleet_key(&self, what: &str) -> String {
-        let prefix = [&*self.prefix.service, &*self.prefix.default].concat();
-        of_fleet(&prefix, what)
-    }
-
     fn process_key(&self, process: &str) -> String {
         self.fleet_key(&format!("process:{process}"))
     }
 
     async fn read_reports(self) -> Result<Vec<PeerReport>, StoreError> {
-        let connection = self.fleet_connection();
+        let connection = self.connection_within(TIMEOUT);
         let index = self.fleet_key("processes");
         let mut range = cmd("ZRANGEBYSCORE");
         range.arg(&index).arg("-inf").arg("+inf").arg("WITHSCORES");
@@ -83,7 +72,7 @@ impl Fleet for RedisStore {
             self.fleet_key(LISTS[2].0),
             self.fleet_key("version"),
         ];
-        let connection = self.fleet_connection();
+        let connection = self.connection_within(TIMEOUT);
         let keys = keys.each_ref().map(String::as_str);
         let reply = connection.call(&REPORT, &keys, |command| {
             command.arg(&*report.process).arg(&*report.text);
@@ -119,7 +108,7 @@ impl Fleet for RedisStore {
     }
 
     fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool> {
-        let connection = self.fleet_connection();
+        let connection = self.connection_within(TIMEOUT);
         let (own, other) = match key.kind {
             OperatorKind::LetThrough => (0, 1),
             OperatorKind::Blocked => (1, 0),
@@ -142,7 +131,7 @@ impl Fleet for RedisStore {
     }
 
     fn claim(&self, name: &str, by: &str, time: Duration) -> StoreFuture<bool> {
-        let (connection, key) = (self.fleet_connection(), self.fleet_key(name));
+        let (connection, key) = (self.connection_within(TIMEOUT), self.fleet_key(name));
         let (mut set, mut get) = (cmd("SET"), cmd("GET"));
         set.arg(&key)
             .arg(by)

@@ -1,10 +1,11 @@
 //! What a store keeps a count under.
 
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use smallvec::SmallVec;
 
-use crate::key::{Key, KeyText, hash};
+use super::KeyText;
 
 /// Names a count, in every store: pieces of its text, and a hash of them. Stores, caches and
 /// flights find the count by the hash.
@@ -44,12 +45,12 @@ impl Names {
         }))
     }
 
-    /// The name of the count of this key, with its [hash](Key::hash_in_names).
+    /// The name of the count of the key with this text, and its [hash](crate::Key::hash_in_names).
     #[inline]
-    pub(crate) fn of(&self, key: &Key, key_hash: u64) -> Name {
+    pub(crate) fn of(&self, key: &KeyText, key_hash: u64) -> Name {
         Name {
             of: self.clone(),
-            key: key.text().clone(),
+            key: key.clone(),
             hash: self.0.id_hash.rotate_left(32) ^ key_hash,
         }
     }
@@ -59,7 +60,7 @@ impl Name {
     /// A name as it is, which no rule makes.
     #[cfg(feature = "redis")]
     pub(crate) fn whole(text: &str) -> Self {
-        Names::new(Some(""), text, "").of(&Key::default(), 0)
+        Names::new(Some(""), text, "").of(&KeyText::default(), 0)
     }
 
     fn separator(&self) -> &'static str {
@@ -125,6 +126,15 @@ pub(crate) fn beside(name: &str, ending: &str) -> String {
         true => format!("{name}{ending}"),
         false => format!("{{{name}}}{ending}"),
     }
+}
+
+/// Random in every process, so that no client can choose keys with equal hashes.
+static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The hash of a text, for the maps of this process.
+#[inline]
+pub(crate) fn hash(text: impl Hash) -> u64 {
+    SEED.hash_one(text)
 }
 
 /// Whether a part of the name chooses the slot of a cluster.

@@ -98,7 +98,7 @@ pub enum Change {
 
 impl Change {
     /// What it says of a take under a lock-out, and when that was admitted.
-    pub(super) fn reported(&self) -> Option<(u64, Reported)> {
+    pub(crate) fn reported(&self) -> Option<(u64, Reported)> {
         match self {
             Self::Failed { receipt, id } => Some((receipt.stamp(), Reported::Failed(*id))),
             Self::Succeeded(receipt) => Some((receipt.stamp(), Reported::Succeeded)),
@@ -109,7 +109,7 @@ impl Change {
     }
 
     /// What a store cannot, for its error.
-    pub(super) const fn verb(&self) -> &'static str {
+    pub(crate) const fn verb(&self) -> &'static str {
         match self {
             Self::GiveBack(_) => "give back",
             Self::Owe(_) => "charge units beyond a reservation: see Capabilities::owes",

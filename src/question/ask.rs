@@ -3,17 +3,17 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::Name;
+use super::RuleCounts;
 use crate::algorithm::AlgorithmConfig;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::period::Period;
 use crate::algorithm::share::Share;
 use crate::algorithm::spec::{Kind, Spec};
-use crate::counts::RuleCounts;
 use crate::deadline::Deadline;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::error::StoreError;
-use crate::name::Name;
 use crate::quota::Quota;
 
 /// What a store is asked by a [take](crate::Take): may all of these counts be charged, each its

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::Names;
 use crate::algorithm::spec::Spec;
 use crate::decision::QuotaState;
-use crate::name::Names;
 
 /// The counts that a rule's takes are charged in.
 #[derive(Debug)]

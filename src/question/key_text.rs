@@ -13,7 +13,7 @@ pub(crate) enum KeyText {
 
 impl KeyText {
     #[inline]
-    pub(super) fn new(text: &[u8]) -> Self {
+    pub(crate) fn new(text: &[u8]) -> Self {
         if text.len() > MAX_SHORT {
             return Self::Long(as_str(text).into());
         }
@@ -39,7 +39,7 @@ impl KeyText {
     }
 }
 
-pub(super) fn as_str(text: &[u8]) -> &str {
+pub(crate) fn as_str(text: &[u8]) -> &str {
     str::from_utf8(text).expect("it is ASCII")
 }
 
