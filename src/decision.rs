@@ -171,8 +171,8 @@ named! {
         Cache = "cache",
         /// A custom store; [`Store::name`](crate::Store::name) says which.
         Other = "other",
-        /// An operator, who blocks the key for a while by the page of the feature `page`: no store
-        /// was asked. Every quota of the decision has nothing left until the block ends. From then
+        /// An operator, who [blocks](crate::Limits::block) the key for a while: no store was
+        /// asked. Every quota of the decision has nothing left until the block ends. From then
         /// on the store decides.
         Operator = "operator",
     }

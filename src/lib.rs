@@ -91,6 +91,7 @@
 //! - `axum` (default): axum's `ConnectInfo` as the peer's address, `MatchedPath` as a key;
 //! - `config` (default): rules from TOML;
 //! - `redis` (default): `RedisStore`;
+//! - `calendar`: time zones of quotas by the calendar, which are in UTC without it;
 //! - `limiter`: `RateLimiter`, a budget that code asks for permits and waits for, in memory, and
 //!   with `redis` for a fleet;
 //! - `lock`: `Lock`;

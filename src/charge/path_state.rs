@@ -24,6 +24,7 @@ impl PathState {
     }
 
     /// A snapshot without what rules give names to: quotas and plans.
+    #[cfg(feature = "page")]
     pub(crate) fn numbers(&self, path: &str) -> RuleSnapshot {
         self.with_waiting(self.counters.numbers(path))
     }

@@ -1,3 +1,6 @@
+//! Whose requests were denied, and under which quotas a key was decided about last, for pages and
+//! the fleet.
+
 mod last_rules;
 mod limited_keys;
 
