@@ -46,7 +46,7 @@ fn main() {
     };
     if std::env::var_os("COUNTED").is_some() {
         round();
-        return counted(&mut || drop(black_box(round())));
+        return counted(&mut || _ = black_box(round()));
     }
     let mut times: Vec<_> = (0..ROUNDS).map(|_| round()).collect();
     times.sort_by(f64::total_cmp);
