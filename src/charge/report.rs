@@ -44,6 +44,12 @@ type Tell = dyn Fn(&Take, u64, SystemTime) + Send + Sync;
 crate::named::debug_fields!(OnLockout);
 
 /// What is left to a key behind a failure: see [`Charge::tell_failure`].
+///
+/// ```
+/// use tidegate::store::Attempts;
+///
+/// assert_ne!(Attempts::Left(1), Attempts::Left(2));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Attempts {
