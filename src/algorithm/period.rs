@@ -333,7 +333,7 @@ impl Unit {
             Self::Month(Some(day)) => i64::from(day) - 1,
             _ => 0,
         };
-        // So many days earlier, a usual week or month has begun on this day.
+        // Shifted back by this, the period begins where a week from Monday or a month from 1 does.
         let day = day - behind;
         let usual = match self {
             Self::Day => day,

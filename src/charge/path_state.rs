@@ -18,7 +18,7 @@ impl PathState {
         Arc::new(Self { counters, open })
     }
 
-    /// What was counted under this rule, and who waits.
+    /// The numbers that were counted under this rule, with those of the requests that wait.
     pub(crate) fn snapshot(&self, rule: &Rule) -> RuleSnapshot {
         self.with_waiting(self.counters.snapshot(rule))
     }

@@ -168,11 +168,11 @@ enum LateState {
     Answered(Option<Charge>),
 }
 
-/// What is done with a charge when it is known, in the background.
+/// A change that is made to a charge in the background, as soon as the charge is known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Effect {
     Refund,
-    /// So many units were used.
+    /// The request has used this number of units.
     Settle(u64),
     Failed,
     Succeeded,

@@ -43,7 +43,8 @@ type Tell = dyn Fn(&Take, u64, SystemTime) + Send + Sync;
 
 crate::named::debug_fields!(OnLockout);
 
-/// What is left to a key behind a failure: see [`Charge::tell_failure`].
+/// How many failures a key has left before it is locked out, or until when it is:
+/// [`Charge::tell_failure`] returns it.
 ///
 /// ```
 /// use tidegate::store::Attempts;

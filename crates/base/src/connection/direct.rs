@@ -7,12 +7,12 @@ use super::flight::{Carrier, flight_of, fly};
 use super::node::NodeCore;
 use super::queue::Questions;
 
-/// Who sends a question.
+/// The task that sends a question.
 #[derive(Debug, Clone, Copy)]
 pub enum Driver {
-    /// Its caller: its future sends it, if nothing else waits.
+    /// That of its caller, when it polls the reply first, if nothing else waits.
     Caller,
-    /// The node's task.
+    /// That of the node.
     Dispatcher,
 }
 

@@ -52,9 +52,9 @@ pub(super) fn fly<T: Send + 'static>(flight: BoxFuture<'static, ()>, in_progress
 
 /// A flight that was sent, or cannot be sent yet.
 ///
-/// Whoever wakes it polls it at once: the client's task, which has read the reply, hands out the
-/// answers itself. No task stands between, and no caller: one that leaves or stops polling delays
-/// nobody. It ends with its connection at the latest, which wakes it, too.
+/// It is its own waker: the task that wakes it polls it at once. So redis-rs's task, which has read
+/// the reply, hands out the answers itself. No other task stands between, and no caller: one that
+/// leaves or stops polling delays nobody. A connection that closes wakes its flights, and they end.
 struct UnderWay<T> {
     /// With what is in progress until it has ended. Only one wake-up at a time locks it.
     flight: Mutex<Option<(BoxFuture<'static, ()>, T)>>,
@@ -65,7 +65,7 @@ struct UnderWay<T> {
 impl<T: Send + 'static> Wake for UnderWay<T> {
     fn wake(self: Arc<Self>) {
         if self.wakes.fetch_add(1, Ordering::AcqRel) > 0 {
-            // Whoever polls it now, perhaps this very thread, polls it once more.
+            // The thread that polls it now, perhaps this one, sees the number and polls it again.
             return;
         }
         let waker = Waker::from(Arc::clone(&self));
