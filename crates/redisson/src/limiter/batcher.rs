@@ -1,5 +1,4 @@
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -125,17 +124,7 @@ impl Batcher {
                 break;
             };
             let task = Task::new(self, AcquireQueue::call_ended);
-            let mut call = task.run(Arc::clone(self).call(batch, changes)).boxed();
-            if self.limiters.runtime().is_some() {
-                // It is asked before any of its callers can leave: what such a caller gives back is
-                // asked later, and finds what was granted. Timers of a runtime that has ended panic.
-                let _inside = runtime.enter();
-                let asked = catch_unwind(AssertUnwindSafe(|| (&mut call).now_or_never()));
-                if matches!(asked, Ok(Some(()))) {
-                    continue;
-                }
-            }
-            runtime.spawn(call);
+            runtime.spawn(task.run(Arc::clone(self).call(batch, changes)));
         }
         let needs_timer = lock(&self.queue).needs_timer();
         if needs_timer {
