@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -35,7 +35,9 @@ pub(super) struct AcquireQueue {
     retry_at: Option<Instant>,
     /// Whether a task sleeps until `retry_at`.
     has_timer: bool,
-    calls_in_progress: usize,
+    /// The numbers of the calls in progress, in the order in which they were begun.
+    calls: BTreeSet<u64>,
+    last_call: u64,
     /// How often the limiter has changed. A denial from before the latest change is out of date.
     changes: u64,
     /// The error of the latest call, if callers ask again after it.
@@ -108,8 +110,9 @@ impl AcquireQueue {
         self.retry_at = None;
     }
 
-    /// Begins a call: returns its callers, and the number of changes for [`deny`](Self::deny).
-    pub(super) fn next_batch(&mut self, is_fair: bool) -> Option<(PendingBatch, u64)> {
+    /// Begins a call: returns its number, its callers, and the number of changes for
+    /// [`deny`](Self::deny).
+    pub(super) fn next_batch(&mut self, is_fair: bool) -> Option<(u64, PendingBatch, u64)> {
         let max_calls = match self.firsts.len() {
             // Fair callers reach the server in the order of their arrival.
             _ if is_fair => 1,
@@ -119,7 +122,7 @@ impl AcquireQueue {
         };
         self.retry_at = self.retry_at();
         let mut batch = Vec::new();
-        while self.calls_in_progress < max_calls
+        while self.calls.len() < max_calls
             && batch.len() < MAX_BATCH
             && let Some((_, pending)) = self.pop(is_fair)
         {
@@ -130,8 +133,9 @@ impl AcquireQueue {
         if batch.is_empty() {
             return None;
         }
-        self.calls_in_progress += 1;
-        Some((batch, self.changes))
+        self.last_call += 1;
+        self.calls.insert(self.last_call);
+        Some((self.last_call, batch, self.changes))
     }
 
     fn pop(&mut self, is_fair: bool) -> Option<(GrantId, PendingAcquire)> {
@@ -147,8 +151,18 @@ impl AcquireQueue {
         before.pop_first().or_else(|| behind.pop_first())
     }
 
-    pub(super) fn call_ended(&mut self) {
-        self.calls_in_progress -= 1;
+    pub(super) fn call_ended(&mut self, call: u64) {
+        self.calls.remove(&call);
+    }
+
+    /// The number of the call that was begun last.
+    pub(super) const fn last_call(&self) -> u64 {
+        self.last_call
+    }
+
+    /// Whether this call and all before it have ended.
+    pub(super) fn has_ended(&self, call: u64) -> bool {
+        self.calls.first().is_none_or(|first| *first > call)
     }
 
     /// Lets these callers wait: the server cannot grant their permits before `wait` has passed.
@@ -293,10 +307,10 @@ mod tests {
             let (pending, receiver) = caller(number);
             receivers.push(receiver);
             queue.add(pending);
-            let (batch, changes) = queue.next_batch(true).expect("a caller");
+            let (call, batch, changes) = queue.next_batch(true).expect("a caller");
             let wait = waits.next().expect("two");
             assert!(queue.deny(batch, wait, changes, true).is_empty());
-            queue.call_ended();
+            queue.call_ended(call);
             retry_at.push(queue.retry_at());
         }
         assert!(retry_at[0].is_some());

@@ -26,6 +26,8 @@ pub(super) struct Batcher {
     queue: Mutex<AcquireQueue>,
     /// Notified when denied callers may be asked for at another instant than before.
     retry_changed: Notify,
+    /// Notified when a call has ended.
+    call_ended: Notify,
     unused: Mutex<UnusedGrants>,
     state: Arc<LimiterState>,
 }
@@ -58,6 +60,7 @@ impl Batcher {
             limiters: Arc::clone(limiters),
             queue: Mutex::default(),
             retry_changed: Notify::new(),
+            call_ended: Notify::new(),
             unused: Mutex::default(),
             state: Arc::clone(state),
         }
@@ -120,15 +123,15 @@ impl Batcher {
         };
         loop {
             let next = lock(&self.queue).next_batch(self.request.is_fair);
-            let Some((batch, changes)) = next else {
+            let Some((call, batch, changes)) = next else {
                 break;
             };
-            let task = Task::new(self, AcquireQueue::call_ended);
+            let task = Task::new(self, Some(call));
             runtime.spawn(task.run(Arc::clone(self).call(batch, changes)));
         }
         let needs_timer = lock(&self.queue).needs_timer();
         if needs_timer {
-            let task = Task::new(self, AcquireQueue::timer_ended);
+            let task = Task::new(self, None);
             runtime.spawn(task.run(Arc::clone(self).sleep_until_retry()));
         }
     }
@@ -267,7 +270,24 @@ impl Batcher {
 
     async fn give_back_all(self: Arc<Self>) {
         while let Some(grants) = self.next_unused() {
+            // Without a server, nothing that was granted outlives the process.
+            if self.limiters.runtime().is_some() {
+                self.calls_have_ended().await;
+            }
             self.give_back_batch(grants).await;
+        }
+    }
+
+    /// Waits for the calls that have been begun: one that was overtaken would grant what was given
+    /// back before.
+    async fn calls_have_ended(&self) {
+        let last = lock(&self.queue).last_call();
+        loop {
+            let ended = self.call_ended.notified();
+            if lock(&self.queue).has_ended(last) {
+                return;
+            }
+            ended.await;
         }
     }
 
@@ -315,15 +335,16 @@ impl Batcher {
 /// are dropped from the queue, and [`Batcher::acquire`] asks for them again.
 struct Task {
     batcher: Arc<Batcher>,
-    tell_queue: fn(&mut AcquireQueue),
+    /// The number of the call that it makes; `None` for the timer.
+    call: Option<u64>,
     is_complete: bool,
 }
 
 impl Task {
-    fn new(batcher: &Arc<Batcher>, tell_queue: fn(&mut AcquireQueue)) -> Self {
+    fn new(batcher: &Arc<Batcher>, call: Option<u64>) -> Self {
         Self {
             batcher: Arc::clone(batcher),
-            tell_queue,
+            call,
             is_complete: false,
         }
     }
@@ -340,9 +361,13 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         let mut queue = lock(&self.batcher.queue);
-        (self.tell_queue)(&mut queue);
+        match self.call {
+            Some(call) => queue.call_ended(call),
+            None => queue.timer_ended(),
+        }
         let dropped = (!self.is_complete).then(|| queue.take_all());
         drop(queue);
+        self.batcher.call_ended.notify_waiters();
         drop(dropped);
     }
 }
