@@ -103,3 +103,24 @@ async fn slots_in_the_middle_that_were_given_up_are_used() {
     let granted: u64 = granted.expect("no panic").into_iter().sum();
     assert!(granted >= 950, "{granted} of 1000");
 }
+
+/// A caller that leaves while it is asked for: its call may be overtaken by what it gives back. When
+/// the process has flushed, nothing is granted that no caller has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_process_flushed_is_not_granted_afterwards() {
+    const PERMITS: u64 = 1_000_000;
+    let server = kit::Redis::start();
+    let redis = handle(&server.url).await;
+    let limiter = limiter(&redis, PERMITS, 3_600_000).await;
+    let mut granted = 0;
+    for round in 0..1_000 {
+        let mut leaves = Box::pin(limiter.acquire(1));
+        // Another thread may have had the answer already.
+        granted += u64::from(futures_util::poll!(&mut leaves).is_ready());
+        drop(leaves);
+        assert!(redis.flush(PATIENT).await, "round {round}");
+        let left: Option<u64> = server.run("GET {partner}:value");
+        let expected = PERMITS - granted;
+        assert_eq!(left.unwrap_or(PERMITS), expected, "round {round}");
+    }
+}
