@@ -280,10 +280,18 @@ fn a_demo_of_two_processes_and_a_redis_that_stops() {
     }
     let redis = own.rsplit_once("redis at ").expect("its address").1;
     let redis = redis.split(',').next().unwrap_or_default().to_owned();
-    // A closed terminal tells all of its processes.
-    let pid = app.id().to_string();
-    let hang_up = Command::new("kill").args(["-HUP", &pid]).status();
-    assert!(hang_up.expect("kill runs").success());
+    // A closed terminal hangs up on all of its processes, but for those that nohup started.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|it| u64::from_str_radix(it.trim(), 16).ok());
+    let signal = match ignored.unwrap_or(0) & 1 {
+        0 => "-HUP",
+        _ => "-TERM",
+    };
+    let ended = Command::new("kill")
+        .args([signal, &app.id().to_string()])
+        .status();
+    assert!(ended.expect("kill runs").success());
     let started = Instant::now();
     while [&second, &redis]
         .iter()
