@@ -49,11 +49,14 @@ impl Stalls {
         Self { seen, _task: task }
     }
 
-    /// Whether a stall began or ended shortly before or during this wait.
+    /// Whether a stall began or ended shortly before or during this wait. What gathered in a stall
+    /// takes about as long again.
     pub fn excuse(&self, lost: &Lost, aftermath: Duration) -> bool {
         let seen = self.seen.lock().expect("nobody panics");
-        seen.iter()
-            .any(|(began, ended)| *began <= lost.answered && *ended + aftermath >= lost.asked)
+        seen.iter().any(|(began, ended)| {
+            let over = *ended + (*ended - *began) + aftermath;
+            *began <= lost.answered && over >= lost.asked
+        })
     }
 
     pub fn longest(&self) -> Option<Duration> {

@@ -33,9 +33,10 @@ async fn ask_all_kinds(store: &RedisStore, server: &Redis, clock: &ManualClock, 
             }
             let mut answers = Vec::new();
             for take in &takes[..rules.len()] {
-                answers.push(store.take(take).await);
+                answers.push(when_connected(store, take).await);
             }
-            let others = takes[rules.len()..].iter().map(|take| store.take(take));
+            let others = takes[rules.len()..].iter();
+            let others = others.map(|take| when_connected(store, take));
             answers.extend(join_all(others).await);
             check_expiries(server, 100_000, story);
             for (take, answer) in takes.iter().zip(answers) {
@@ -54,6 +55,23 @@ async fn ask_all_kinds(store: &RedisStore, server: &Redis, clock: &ManualClock, 
             }
             check_expiries(server, 100_000, story);
         }
+    }
+}
+
+/// A busy machine connects late, which says nothing of rights.
+async fn when_connected(store: &RedisStore, take: &Take) -> Result<Decision, StoreError> {
+    let began = Instant::now();
+    loop {
+        let answer = store.take(take).await;
+        let kind = answer.as_ref().map_err(StoreError::kind).err();
+        let is_away = matches!(
+            kind,
+            Some(StoreErrorKind::Unavailable | StoreErrorKind::Timeout)
+        );
+        if !is_away || began.elapsed() > PATIENT {
+            return answer;
+        }
+        sleep(millis(10)).await;
     }
 }
 
