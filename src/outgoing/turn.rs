@@ -3,13 +3,12 @@ use http_body::Frame;
 
 use super::outgoing::Outgoing;
 use crate::callback::grpc::GRPC_STATUS;
-use crate::charge::{Effect, FrameWatcher};
+use crate::charge::{Effect, FrameWatcher, WatchedBody};
 use crate::key::Key;
 use crate::layer::Admitted;
 #[cfg(doc)]
 use crate::limits::Limits;
 use crate::rule::Outcomes;
-use crate::store::WatchedBody;
 
 /// The turn of one call to a partner.
 ///

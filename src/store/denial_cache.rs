@@ -11,8 +11,7 @@ use crate::algorithm::spec::Spec;
 use crate::clock::{Clock, nanos};
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::StoreError;
-use crate::question::Name;
-use crate::question::{Ask, CountAsk};
+use crate::question::{Ask, CountAsk, Name};
 use crate::sync::lock;
 
 /// The denials that are kept. The place of a rule and key is given by their hash, which no client

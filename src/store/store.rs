@@ -15,8 +15,7 @@ use super::fleet::Fleet;
 use crate::connection::ReplyFuture;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::question::Ask;
-use crate::question::Change;
+use crate::question::{Ask, Change};
 
 /// Keeps the counts and answers takes.
 ///

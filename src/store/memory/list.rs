@@ -4,7 +4,7 @@ use super::memory_store::{MemoryStore, lock};
 use super::shard::{Answer, Loaded, Numbers, Place, Shard, instant};
 use super::sync::MutexGuard;
 use crate::algorithm::core::{self, Asked, State, StateKind, States};
-use crate::store::Ask;
+use crate::question::Ask;
 
 /// What a take over several counts has locked.
 struct Locked<'a> {

@@ -10,8 +10,8 @@ use crate::algorithm::spec::{Kind, Spec, Windows};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::question::Name;
-use crate::store::{Ask, Capabilities, Change, Condition, CountAsk, Store, StoreFuture};
+use crate::question::{Ask, Change, CountAsk, Name};
+use crate::store::{Capabilities, Condition, Store, StoreFuture};
 use crate::warning::{Warning, WarningKind};
 
 /// Keeps the counts in the memory of this process: for services of one process, and for tests.

@@ -10,9 +10,8 @@ use crate::algorithm::{Algorithm, AlgorithmConfig, Count};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
-use crate::question::Name;
+use crate::question::{CountAsk, Name};
 use crate::quota::Quota;
-use crate::store::CountAsk;
 
 /// A part of the keys, under one lock.
 #[derive(Debug, Default)]

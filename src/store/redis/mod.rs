@@ -40,7 +40,7 @@ use self::question::{
 use self::scripts::{HOLD, LOCKOUT, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
-use super::{Ask, Change, CountAsk, Store, StoreFuture};
+use super::{Store, StoreFuture};
 use crate::algorithm::lockout::Reported;
 use crate::connection::{
     CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber,
@@ -48,6 +48,7 @@ use crate::connection::{
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::question::{Ask, Change, CountAsk};
 use crate::sync::OwnedTask;
 use crate::trace;
 use crate::warning::{Warning, WarningKind};

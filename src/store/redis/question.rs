@@ -5,8 +5,7 @@ use smallvec::SmallVec;
 use crate::algorithm::spec::Spec;
 use crate::connection::{CallQuestion, Question};
 use crate::decision::{Decision, Receipt};
-use crate::question::{Name, beside, has_tag};
-use crate::store::Ask;
+use crate::question::{Ask, Name, beside, has_tag};
 
 /// A question about counts: a take of several is decided over all of them together.
 pub(super) struct CountQuestion {
