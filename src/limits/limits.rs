@@ -19,11 +19,15 @@ use crate::layer::{RateLimitLayer, Warnings, on_lockout};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
 use crate::metrics::{NearLimit, Snapshot};
+#[cfg(feature = "metrics")]
+use crate::metrics::{Publisher, publish_until};
 use crate::rule::{Plan, Rules, SharedRules};
 #[cfg(doc)]
 use crate::store::MemoryStore;
 use crate::store::{Store, default_store, shared};
 use crate::warning::{Warning, WarningKind};
+#[cfg(all(feature = "config", feature = "metrics"))]
+use crate::{live::ReloadStatus, metrics::publish_reloads};
 
 /// Rules by path and the store that they count in: makes the layers of an application.
 ///
@@ -77,7 +81,7 @@ pub struct Limits {
     /// What checks ask with, by path: gates as those of layers.
     pub(super) checks: Arc<RwLock<HashMap<Box<str>, Arc<Gate>>>>,
     #[cfg(feature = "metrics")]
-    pub(super) publisher: Arc<crate::metrics::Publisher>,
+    publisher: Arc<Publisher>,
     pub(crate) warnings: Arc<Warnings>,
     near_limit: NearLimit,
     #[cfg(feature = "config")]
@@ -351,7 +355,7 @@ impl Limits {
 
     /// These limits with the same counters and rules, and without a store.
     #[cfg(feature = "metrics")]
-    pub(super) fn without_store(&self) -> Self {
+    fn without_store(&self) -> Self {
         Self {
             store: Arc::default(),
             defaults: Options::default(),
@@ -467,6 +471,63 @@ impl Limits {
         self.paths.snapshot(&self.rules.guard())
     }
 
+    /// Publishes what the layers have counted to the recorder of the
+    /// [`metrics`](https://docs.rs/metrics) facade: immediately, and then once per second. The
+    /// recorder may be installed later. It then gets the whole counts, and the durations from then
+    /// on.
+    ///
+    /// A thread publishes, so this needs no runtime, and no request waits for a recorder. The
+    /// thread ends within a second after all clones of these limits and all layers that they made
+    /// were dropped; it publishes their last counts. A panic of the recorder does not end it.
+    /// Calling this again, also on a clone, changes nothing.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
+    /// let limits = Limits::new([rule]);
+    /// limits.publish_metrics_every_second();
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the system starts no thread, as [`std::thread::spawn`] does.
+    #[cfg(feature = "metrics")]
+    pub fn publish_metrics_every_second(&self) {
+        if self.publisher.set_periodic() {
+            // The thread keeps no connection to a store.
+            let limits = self.without_store();
+            limits.paths.add_watcher();
+            let thread = std::thread::Builder::new().name("tidegate-metrics".to_owned());
+            let started = thread.spawn(move || {
+                publish_until(|| limits.paths.are_unused(), || limits.publish_metrics());
+                limits.paths.remove_watcher();
+            });
+            started.expect("a thread for metrics");
+        }
+    }
+
+    /// Publishes what the layers have counted so far to the recorder of the
+    /// [`metrics`](https://docs.rs/metrics) facade. A handler that shows metrics may call it,
+    /// instead of or beside [`publish_metrics_every_second`](Limits::publish_metrics_every_second):
+    /// nothing is counted twice.
+    #[cfg(feature = "metrics")]
+    pub fn publish_metrics(&self) {
+        self.publisher.publish(|| self.snapshot());
+        #[cfg(feature = "config")]
+        {
+            let ReloadStatus {
+                version,
+                reloads,
+                failures,
+                error,
+                ..
+            } = self.status();
+            publish_reloads(version, error.is_some(), reloads, failures);
+        }
+    }
+
     /// The rules, to look at or to replace while requests run.
     #[must_use]
     pub const fn rules(&self) -> &SharedRules {
@@ -501,5 +562,33 @@ mod tests {
         let limits = Limits::new(Rules::default()).store(Arc::clone(&store));
         let kept = limits.store.get().expect("the store that was given");
         assert!(Arc::ptr_eq(kept, &store));
+    }
+
+    #[cfg(feature = "metrics")]
+    #[test]
+    fn the_thread_ends_with_the_last_layer() {
+        use std::thread;
+
+        use crate::metrics::INTERVAL;
+
+        let limits = Limits::new(Rules::default());
+        limits.publish_metrics_every_second();
+        // Most services make their layers later.
+        thread::sleep(INTERVAL / 10);
+        let (clone, layer) = (limits.clone(), limits.layer("a"));
+        clone.publish_metrics_every_second();
+        let (paths, store) = (Arc::downgrade(&limits.paths), Arc::downgrade(&limits.store));
+        assert_eq!(paths.strong_count(), 3, "one thread");
+
+        drop((limits, clone));
+        assert_eq!(store.strong_count(), 1, "the layer alone has the store");
+        thread::sleep(INTERVAL * 2);
+        assert_eq!(paths.strong_count(), 1, "a layer is there");
+        drop(layer);
+        let dropped = std::time::Instant::now();
+        while paths.strong_count() > 0 {
+            assert!(dropped.elapsed() < INTERVAL * 20, "the thread never ends");
+            thread::sleep(INTERVAL / 10);
+        }
     }
 }
