@@ -324,7 +324,7 @@ impl TakenPermits {
             let (open, hash) = (&self.path.open, take.hash());
             match holder.as_fallback() {
                 // The store announces nothing of what it does not know.
-                Some(_) => open.given_back(hash),
+                Some(_) => open.refunded(hash),
                 None => open.released(hash),
             }
         }

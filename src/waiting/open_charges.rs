@@ -121,21 +121,21 @@ impl OpenCharges {
     }
 
     /// Units of this count were given back: those that wait for it ask.
-    pub(crate) fn given_back(&self, hash: u64) {
+    pub(crate) fn refunded(&self, hash: u64) {
         self.number_refund(hash);
-        self.0.queues.given_back(hash);
+        self.0.queues.wake_after_refund(hash);
     }
 
     /// A permit of this count goes back. Its waiters hear of it where the store announces that.
     pub(crate) fn released(&self, hash: u64) {
         self.number_refund(hash);
-        self.0.queues.released(hash);
+        self.0.queues.wake_after_release(hash);
     }
 
     /// The count was reset: nothing that is open counts any more, and those that wait ask.
     pub(crate) fn was_reset(&self, hash: u64) {
         self.change(hash, |count| self.remove(count, |_, _| true));
-        self.given_back(hash);
+        self.refunded(hash);
     }
 
     /// Changes the count without what counts no more. It is dropped if it is empty afterwards.
@@ -181,15 +181,15 @@ pub(crate) struct OpenCharge {
 impl OpenCharge {
     /// It is settled: so many units of each of its counts were given back, or perhaps. Only the
     /// first call counts.
-    pub(crate) fn close(&self, given_back: impl Fn(usize) -> u64) {
+    pub(crate) fn close(&self, refunded: impl Fn(usize) -> u64) {
         for (at, (hash, own)) in self.places.iter().enumerate() {
             let is_open = |count: &mut OpenCount| count.charges.contains_key(own);
             if self.charges.change(*hash, is_open) != Some(true) {
                 continue;
             }
-            let given_back = given_back(at);
-            if given_back > 0 {
-                self.charges.given_back(*hash);
+            let refunded = refunded(at);
+            if refunded > 0 {
+                self.charges.refunded(*hash);
             }
             let is_own = |number, _| number == *own;
             let remove = |count: &mut OpenCount| {

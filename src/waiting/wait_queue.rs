@@ -56,7 +56,7 @@ struct CountQueue {
     /// last of them was told.
     asking: BTreeSet<Rank>,
     claimed: u64,
-    told_at: Instant,
+    woken_at: Instant,
     /// Nothing fits before, unless units come back: by the last answer about what costs least.
     free_at: Instant,
     asked_at: Instant,
@@ -172,13 +172,13 @@ impl WaitQueues {
     }
 
     /// Units of this count came back: the first of each of its queues asks.
-    pub(crate) fn given_back(&self, count: u64) {
+    pub(crate) fn wake_after_refund(&self, count: u64) {
         let mut queues = lock(&self.counts);
         queues.of_count(count).for_each(CountQueue::ask_now);
     }
 
     /// A permit of this process went back. Where that is announced, waiters hear of it then.
-    pub(crate) fn released(&self, count: u64) {
+    pub(crate) fn wake_after_release(&self, count: u64) {
         let mut queues = lock(&self.counts);
         if !queues.listeners.contains_key(&count) {
             queues.of_count(count).for_each(CountQueue::ask_now);
@@ -225,7 +225,7 @@ impl CountQueue {
             sleeping: BTreeMap::new(),
             asking: BTreeSet::new(),
             claimed: 0,
-            told_at: now,
+            woken_at: now,
             free_at,
             asked_at: now,
             refill: None,
@@ -239,7 +239,7 @@ impl CountQueue {
         self.returns += 1;
         (self.free_at, self.refill) = (now, None);
         if let Some(rank) = self.first() {
-            self.tell(rank, now);
+            self.wake(rank, now);
         }
     }
 
@@ -248,19 +248,19 @@ impl CountQueue {
     }
 
     /// The first one looks whether it has to ask.
-    fn call_first(&self) {
+    fn notify_first(&self) {
         if let Some((_, first)) = self.sleeping.first_key_value() {
             first.notify_one();
         }
     }
 
     /// This one is to ask.
-    fn tell(&mut self, rank: Rank, now: Instant) {
+    fn wake(&mut self, rank: Rank, now: Instant) {
         if let Some(waiter) = self.sleeping.remove(&rank) {
             waiter.notify_one();
             self.asking.insert(rank);
             self.claimed = self.claimed.saturating_add(rank.0);
-            self.told_at = now;
+            self.woken_at = now;
         }
     }
 
@@ -275,20 +275,20 @@ impl CountQueue {
 
     /// Tells as many to ask as these units suffice for. Where none is left, units may be
     /// owed, so that nothing says whether there is room for those that cost nothing.
-    fn tell_fitting(&mut self, left: u64, now: Instant) {
+    fn wake_fitting(&mut self, left: u64, now: Instant) {
         let mut left = left.saturating_sub(self.claimed);
         while let Some(rank) = self.first()
             && rank.0.max(1) <= left
         {
             left -= rank.0;
-            self.tell(rank, now);
+            self.wake(rank, now);
         }
     }
 
     /// Where units come evenly, tells those to ask whose units will be there when their questions
     /// are, beside those that are on their way, and notes when the next one is to ask: at a round
     /// trip of many turns, several are under way.
-    fn tell_due(&mut self, now: Instant) {
+    fn wake_due(&mut self, now: Instant) {
         let Some(refill) = self.refill else {
             return;
         };
@@ -297,7 +297,7 @@ impl CountQueue {
             if self.free_at > now || self.asking.len() >= MAX_ASKING {
                 return;
             }
-            self.tell(rank, now);
+            self.wake(rank, now);
         }
     }
 
@@ -314,13 +314,13 @@ impl CountQueue {
         }
         let mut ask_at = self.free_at.min(self.asked_at + ASK_EVERY);
         if !self.asking.is_empty() && (self.refill.is_none() || self.asking.len() >= MAX_ASKING) {
-            ask_at = ask_at.max(self.told_at + PATIENCE);
+            ask_at = ask_at.max(self.woken_at + PATIENCE);
         }
         // The second one watches the first; the others look now and then.
         let before = self.sleeping.range(..rank).take(2).count();
         ask_at += [Duration::ZERO, PATIENCE, 2 * PATIENCE][before];
         if is_over || ask_at <= now {
-            self.tell(rank, now);
+            self.wake(rank, now);
             return WaiterStep::Ask;
         }
         WaiterStep::At(match before {
@@ -370,8 +370,8 @@ impl WaitPlace {
         if queue.first() == Some(rank) || free_at < queue.free_at {
             queue.free_at = free_at;
         }
-        queue.tell_fitting(by.left, now);
-        queue.call_first();
+        queue.wake_fitting(by.left, now);
+        queue.notify_first();
         if let Some(before) = before.filter(|before| *before != (by.queue, rank)) {
             let asked = queues.leave(before);
             // It was told to ask there, and has asked elsewhere.
@@ -410,10 +410,10 @@ impl WaitPlace {
                 }
             }
             match queue.refill {
-                Some(_) => queue.tell_due(now),
-                None => queue.tell_fitting(left.units, now),
+                Some(_) => queue.wake_due(now),
+                None => queue.wake_fitting(left.units, now),
             }
-            queue.call_first();
+            queue.notify_first();
         }
     }
 
@@ -446,11 +446,11 @@ impl WaitPlace {
             queue.look(rank, now, bound)
         };
         if matches!(look, WaiterStep::Ask) {
-            queue.tell(rank, now);
+            queue.wake(rank, now);
             self.returns.store(queue.returns, Ordering::Relaxed);
             if queue.refill.is_some() {
-                queue.tell_due(now);
-                queue.call_first();
+                queue.wake_due(now);
+                queue.notify_first();
             }
         }
         look
@@ -478,7 +478,7 @@ impl Drop for WaitPlace {
             if asked {
                 queue.ask_now()
             } else {
-                queue.call_first()
+                queue.notify_first()
             }
         }
     }
