@@ -247,7 +247,7 @@ impl Take {
 
     /// Whether clients are told of the quota at this place of the rule: it is not hidden, and
     /// counts this take.
-    pub(crate) fn is_told(&self, quota: usize) -> bool {
+    pub(crate) fn is_shown_to_clients(&self, quota: usize) -> bool {
         let of = self.rule().counts();
         let mut counts = self.counts().iter();
         let is_counted = counts.any(|count| count.places(of).contains(&quota));

@@ -103,7 +103,7 @@ impl Algorithm {
     /// The most units that may be used under this quota together with those
     /// [owed](crate::Store::owe), which are `owe_at_most`, or by default the quota's max once more.
     /// A bucket owes no more than drains in ten years.
-    pub(crate) fn most(self, quota: &Quota, owe_at_most: Option<u64>) -> u64 {
+    pub(crate) fn limit_with_debt(self, quota: &Quota, owe_at_most: Option<u64>) -> u64 {
         let (limit, owed) = (self.limit(quota), owe_at_most.unwrap_or(quota.max()));
         let owed = match self {
             Self::Gcra => owed.min(Pace::of(quota).drained(TEN_YEARS).0),
@@ -299,13 +299,15 @@ impl AnyState {
         quotas: &[Quota],
         sub_windows: u16,
         units: u64,
-        most: &dyn Fn(&Quota) -> u64,
+        limit_with_debt: &dyn Fn(&Quota) -> u64,
     ) -> u64 {
         match self {
-            Self::SlidingLog(state) => state.owe(now, quotas, units, most),
-            Self::SlidingWindow(state) => state.owe(now, quotas, sub_windows, units, most),
-            Self::Gcra(state) => state.owe(now, quotas, sub_windows, units, most),
-            Self::FixedWindow(state) => state.owe(now, quotas, sub_windows, units, most),
+            Self::SlidingLog(state) => state.owe(now, quotas, units, limit_with_debt),
+            Self::SlidingWindow(state) => {
+                state.owe(now, quotas, sub_windows, units, limit_with_debt)
+            }
+            Self::Gcra(state) => state.owe(now, quotas, sub_windows, units, limit_with_debt),
+            Self::FixedWindow(state) => state.owe(now, quotas, sub_windows, units, limit_with_debt),
         }
     }
 

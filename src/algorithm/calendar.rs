@@ -38,8 +38,8 @@ impl Calendar {
     }
 
     /// How many units may be used together with those owed.
-    pub(crate) fn most(&self) -> u64 {
-        Algorithm::SlidingLog.most(&self.quotas[0], self.owe_at_most)
+    pub(crate) fn limit_with_debt(&self) -> u64 {
+        Algorithm::SlidingLog.limit_with_debt(&self.quotas[0], self.owe_at_most)
     }
 
     /// For how long a charge counts at most, with a change of clocks.
@@ -66,7 +66,7 @@ impl Calendar {
         Windows::new(
             Algorithm::SlidingLog.into(),
             quotas.into(),
-            Some(self.most()),
+            Some(self.limit_with_debt()),
         )
     }
 
@@ -135,7 +135,7 @@ impl Counts for CalendarCount {
     fn owe(&mut self, of: &Calendar, now: Now, receipt: &Receipt, units: u64) -> u64 {
         let mut count = self.at(now.wall, || receipt.stamp());
         let is_its = count.end == receipt.stamp() && count.end > now.wall;
-        let units = units.min(of.most().saturating_sub(count.uses(of).used));
+        let units = units.min(of.limit_with_debt().saturating_sub(count.uses(of).used));
         let charged = if is_its { units } else { 0 };
         if charged > 0 {
             count.used += charged;

@@ -136,9 +136,10 @@ impl Count {
             }
             return charged;
         }
-        let most = |quota: &Quota| algorithm.most(quota, at_most);
+        let limit_with_debt = |quota: &Quota| algorithm.limit_with_debt(quota, at_most);
         let sub_windows = config.number_of_sub_windows();
-        self.state.owe(now, quotas, sub_windows, units, &most)
+        self.state
+            .owe(now, quotas, sub_windows, units, &limit_with_debt)
     }
 
     /// Gives back up to `units` of an earlier take, which was charged under these quotas, and

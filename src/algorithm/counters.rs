@@ -143,17 +143,18 @@ impl<T: Counter> Counters<T> {
         quotas: &[Quota],
         sub_windows: u16,
         units: u64,
-        most: &dyn Fn(&Quota) -> u64,
+        limit_with_debt: &dyn Fn(&Quota) -> u64,
     ) -> u64 {
         let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
         let mut uses = [QuotaUse::default(); MAX_QUOTAS];
         self.load(now, quotas, &mut uses);
         let rooms = uses.iter().zip(quotas);
-        let rooms = rooms.map(|(quota_use, quota)| most(quota).saturating_sub(quota_use.used));
+        let rooms =
+            rooms.map(|(quota_use, quota)| limit_with_debt(quota).saturating_sub(quota_use.used));
         let units = rooms.fold(units, u64::min);
         if units > 0 && now < self.last_charge {
             self.follow_clock_back(now);
-            return self.owe(now, quotas, sub_windows, units, most);
+            return self.owe(now, quotas, sub_windows, units, limit_with_debt);
         }
         if units > 0 {
             self.charge(now, quotas, sub_windows, units);

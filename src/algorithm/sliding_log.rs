@@ -282,13 +282,13 @@ impl SlidingLog {
         now: u64,
         quotas: &[Quota],
         units: u64,
-        most: &dyn Fn(&Quota) -> u64,
+        limit_with_debt: &dyn Fn(&Quota) -> u64,
     ) -> u64 {
         let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
         let used = |quota: &Quota| self.used_in(now, quota.window_micros());
         let rooms = quotas
             .iter()
-            .map(|quota| most(quota).saturating_sub(used(quota)));
+            .map(|quota| limit_with_debt(quota).saturating_sub(used(quota)));
         let units = rooms.fold(units, u64::min);
         if units > 0 {
             self.prepare(now, quotas);
@@ -323,9 +323,9 @@ impl SlidingLog {
 
     /// Microseconds until the cost fits, if it does not fit now.
     fn wait(&self, now: u64, quota: &Quota, cost: u64) -> u64 {
-        let (window, most) = (quota.window_micros(), quota.max() - cost);
+        let (window, max_left) = (quota.window_micros(), quota.max() - cost);
         self.entries
-            .wait(now, window, most, |total| self.units_behind(total))
+            .wait(now, window, max_left, |total| self.units_behind(total))
     }
 
     /// Whether the entry of a take of this instant may have been dropped because of refunds. Its

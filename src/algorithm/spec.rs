@@ -197,11 +197,11 @@ impl Spec {
     }
 
     /// How many units may be used under each quota together with those owed.
-    pub(crate) fn most_owed(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn limits_with_debt(&self) -> impl Iterator<Item = u64> {
         self.windows().into_iter().flat_map(|windows| {
             let (algorithm, at_most) = (windows.algorithm(), windows.owe_at_most);
             let quotas = windows.quotas.iter();
-            quotas.map(move |quota| algorithm.most(quota, at_most))
+            quotas.map(move |quota| algorithm.limit_with_debt(quota, at_most))
         })
     }
 }

@@ -211,7 +211,7 @@ impl Charge {
     /// There is no use in asking again: units that were not given back stay charged until their
     /// window has passed.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        let settled = self.give_back(GiveBack::Everything).await?;
+        let settled = self.settle_by(GiveBack::Everything).await?;
         Ok(settled.given_back)
     }
 
@@ -262,7 +262,7 @@ impl Charge {
     /// store was not asked, and the charge can be settled again.
     pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
         let owes = true;
-        self.give_back(GiveBack::Unused { used, owes }).await
+        self.settle_by(GiveBack::Unused { used, owes }).await
     }
 
     /// Counts what the request uses, and [settles](Self::settle) when it is dropped: see [`Meter`].
@@ -272,11 +272,11 @@ impl Charge {
     }
 
     /// Gives this back in the background.
-    pub(super) fn give_back_later(&self, what: GiveBack) {
-        self.inner.refunds.give_back(self, what);
+    pub(super) fn settle_later(&self, what: GiveBack) {
+        self.inner.refunds.settle(self, what);
     }
 
-    pub(super) async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
+    pub(super) async fn settle_by(&self, what: GiveBack) -> Result<Settled, StoreError> {
         match self.claim(what) {
             Some(refund) => match refund.ask().await {
                 Ok(units) => Ok(refund.answered(units)),

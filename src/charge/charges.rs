@@ -103,7 +103,7 @@ impl Charges {
     ///
     /// The first [`StoreError`], after all charges were tried. There is no use in asking again.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        let settled = self.give_back(GiveBack::Everything).await?;
+        let settled = self.settle_by(GiveBack::Everything).await?;
         Ok(settled.given_back)
     }
 
@@ -128,13 +128,13 @@ impl Charges {
     ///
     /// As [`refund`](Self::refund).
     pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
-        self.give_back(self.settlement(used)).await
+        self.settle_by(self.settlement(used)).await
     }
 
-    async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
+    async fn settle_by(&self, what: GiveBack) -> Result<Settled, StoreError> {
         let mut settled = Ok(Settled::default());
         for charge in &self.charges {
-            match (charge.give_back(what).await, &mut settled) {
+            match (charge.settle_by(what).await, &mut settled) {
                 (Ok(one), Ok(all)) => all.add(one),
                 (Err(error), Ok(_)) => settled = Err(error),
                 (_, Err(_)) => {}
@@ -151,7 +151,7 @@ impl Charges {
     /// Settles in the background.
     pub(super) fn settle_later(&self, used: u64) {
         for charge in &self.charges {
-            charge.give_back_later(self.settlement(used));
+            charge.settle_later(self.settlement(used));
         }
     }
 

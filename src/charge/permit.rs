@@ -312,11 +312,11 @@ impl TakenPermits {
     fn release(&self, refunds: &RefundQueue) {
         for (take, holder) in &self.counts {
             match (refunds.place(), Handle::try_current()) {
-                (Some(place), _) => self.give_back(take, holder, place),
+                (Some(place), _) => self.release_one(take, holder, place),
                 (None, Ok(runtime)) => {
                     let (taken, refunds) = (self.clone(), refunds.clone());
                     let (take, holder, waiting) = (take.clone(), holder.clone(), refunds.waiting());
-                    let later = taken.give_back_later(take, holder, refunds);
+                    let later = taken.release_later(take, holder, refunds);
                     runtime.spawn(waiting.until(later));
                 }
                 (None, Err(_)) => self.path.counters.numbers.refunds_lost.add(1),
@@ -330,7 +330,7 @@ impl TakenPermits {
         }
     }
 
-    fn give_back(&self, take: &Ask, holder: &Receipt, place: UnawaitedCall) {
+    fn release_one(&self, take: &Ask, holder: &Receipt, place: UnawaitedCall) {
         let mut answer = self.ask(take, holder);
         let answer = match answer.poll_now() {
             Some(Ok(_)) => return,
@@ -338,23 +338,30 @@ impl TakenPermits {
             None => answer,
         };
         let (take, holder) = (take.clone(), holder.clone());
-        spawn(place.until(self.clone().given_back(take, holder, answer)));
+        spawn(place.until(self.clone().release_until_answered(take, holder, answer)));
     }
 
     /// As many as may ask at a time do: this one waits for its place.
-    async fn give_back_later(self, take: Ask, holder: Receipt, refunds: RefundQueue) {
+    async fn release_later(self, take: Ask, holder: Receipt, refunds: RefundQueue) {
         let [_, pause] = PAUSES;
         while Instant::now() < self.until {
             if let Some(place) = refunds.place() {
                 let answer = self.ask(&take, &holder);
-                return place.until(self.given_back(take, holder, answer)).await;
+                return place
+                    .until(self.release_until_answered(take, holder, answer))
+                    .await;
             }
             sleep(pause / 2 + jitter::up_to(pause / 2)).await;
         }
     }
 
     /// Asks until the store has answered, or does not keep the permit any more.
-    async fn given_back(self, take: Ask, holder: Receipt, mut answer: StoreFuture<u64>) {
+    async fn release_until_answered(
+        self,
+        take: Ask,
+        holder: Receipt,
+        mut answer: StoreFuture<u64>,
+    ) {
         let [mut pause, max_pause] = PAUSES;
         let wait = || Deadline::after(Ask::PATIENCE);
         while !matches!(wait().wait_for(answer).await, Some(Ok(_))) {

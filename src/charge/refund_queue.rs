@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::charge::{Charge, GiveBack};
 use super::permit::HeldPermits;
-use super::report::Report;
+use super::report::OutcomeReport;
 use crate::deadline::Deadline;
 use crate::question::Ask;
 use crate::store::{Store, StoreFuture};
@@ -50,7 +50,7 @@ struct Pending {
 
 impl RefundQueue {
     /// Gives this back of a charge, unless somebody else gives something back.
-    pub(crate) fn give_back(&self, charge: &Charge, what: GiveBack) {
+    pub(crate) fn settle(&self, charge: &Charge, what: GiveBack) {
         let Some(refund) = charge.claim(what) else {
             return;
         };
@@ -80,7 +80,7 @@ impl RefundQueue {
     }
 
     /// Tells the store what became of a request.
-    pub(super) fn report(&self, report: Report) {
+    pub(super) fn report(&self, report: OutcomeReport) {
         let Some(place) = self.place() else {
             return report.is_lost();
         };
@@ -181,10 +181,10 @@ pub(crate) enum Effect {
 impl Effect {
     pub(crate) fn apply(self, charge: &Charge) {
         match self {
-            Self::Refund => charge.give_back_later(GiveBack::Everything),
+            Self::Refund => charge.settle_later(GiveBack::Everything),
             Self::Settle(used) => {
                 let owes = true;
-                charge.give_back_later(GiveBack::Unused { used, owes });
+                charge.settle_later(GiveBack::Unused { used, owes });
             }
             Self::Failed => charge.failed(),
             Self::Succeeded => charge.succeeded(),

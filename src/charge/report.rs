@@ -30,7 +30,7 @@ const MAX_JITTER: Duration = Duration::from_millis(100);
 
 /// What a store is told of a charge.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct OutcomeReport {
     pub(super) charge: Charge,
     change: Change,
 }
@@ -155,7 +155,7 @@ impl Charge {
             Some(count) if count.name_in_store().has_key() => {
                 let mut charge = self.clone();
                 charge.stop_keeping_open();
-                self.inner.refunds.report(Report { charge, change });
+                self.inner.refunds.report(OutcomeReport { charge, change });
             }
             Some(_) if NO_KEY.failed() => {
                 let path = self.take().rule().path();
@@ -194,7 +194,7 @@ impl Charges {
     }
 }
 
-impl Report {
+impl OutcomeReport {
     /// Tells the store, which has so long to answer.
     pub(super) fn ask(&self, bound: Duration) -> StoreFuture<u64> {
         let take = self.charge.take();

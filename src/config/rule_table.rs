@@ -120,8 +120,8 @@ pub(super) fn rule(
         choice.text("\"reserve-max\"", |it| (it == "reserve-max").then_some(()))?;
         Ok(rule.with_reserve_max())
     })?;
-    let rule = table.set("owe-at-most", rule, |rule, most| {
-        Ok(rule.with_owe_at_most(units(most)?))
+    let rule = table.set("owe-at-most", rule, |rule, max| {
+        Ok(rule.with_owe_at_most(units(max)?))
     })?;
     if !rule.has_quotas() {
         table.without(CHARGE_KEYS, NOTHING_IS_CHARGED)?;

@@ -30,7 +30,7 @@ use crate::callback::{Cause, Instead};
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::fleet::OperatorSays;
+use crate::fleet::OperatorVerdict;
 use crate::rule::{OnError, Rule};
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
@@ -222,11 +222,13 @@ impl Gate {
 
     #[inline]
     fn decide_after(&self, mut take: Take, wait: Wait, outage: Option<StoreError>) -> Deciding {
-        match self.operator_keys.say(&take) {
-            OperatorSays::Nothing => {}
-            OperatorSays::Instead(other) => take = *other,
-            OperatorSays::LetThrough => return self.let_through(take),
-            OperatorSays::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
+        match self.operator_keys.verdict(&take) {
+            OperatorVerdict::Nothing => {}
+            OperatorVerdict::Replace(other) => take = *other,
+            OperatorVerdict::LetThrough => return self.let_through(take),
+            OperatorVerdict::Blocked(denial) => {
+                return Deciding::Done(Outcome::Denied(take, *denial));
+            }
         }
         let now = self.prepare(&mut take, outage);
         if take.rule().is_shadow() {
@@ -308,7 +310,7 @@ impl Gate {
         let Moment { is_reduced, asked } = question.moment;
         self.log_decided(take.rule(), &decision);
         if take.rule().has_hidden() {
-            decision.set_hidden(|quota| !take.is_told(quota));
+            decision.set_hidden(|quota| !take.is_shown_to_clients(quota));
         }
         decision.is_reduced = is_reduced;
         if let Some(failure) = decision.failure() {

@@ -304,8 +304,8 @@ impl Limits {
 }
 
 /// The beginning of a text, in one line.
-fn line(text: Option<Arc<str>>, most: usize) -> Option<Arc<str>> {
-    let line: String = text?.chars().take(most).collect();
+fn line(text: Option<Arc<str>>, max_chars: usize) -> Option<Arc<str>> {
+    let line: String = text?.chars().take(max_chars).collect();
     (!line.is_empty()).then(|| line.replace(char::is_control, " ").into())
 }
 

@@ -118,7 +118,7 @@ impl Limits {
     /// # let mut answer = http::Response::new(());
     /// # *answer.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
     /// # answer.headers_mut().insert("retry-after", "7".parse()?);
-    /// turn.heard(answer.status(), answer.headers());
+    /// turn.observe_response(answer.status(), answer.headers());
     /// # tokio::task::yield_now().await;
     /// // It was a 429 with `Retry-After: 7`. With more patience it would wait.
     /// let github = github.wait(Duration::from_secs(5));
@@ -217,7 +217,7 @@ impl Outgoing {
     /// // let answer = client.post(..).send().await?;
     /// # let answer = http::Response::new(());
     /// turn.settle(1_950); // `usage.total_tokens` of its body
-    /// turn.heard(answer.status(), answer.headers());
+    /// turn.observe_response(answer.status(), answer.headers());
     ///
     /// let left = limits.peek("model", "our-key").await?.expect("there is a rule");
     /// let left: Vec<_> = left.quotas().iter().map(|it| it.remaining()).collect();
@@ -300,7 +300,7 @@ impl Outgoing {
     }
 
     /// Waits for the turn of a call with this key. The call follows, and then
-    /// [`heard`](Turn::heard).
+    /// [`heard`](Turn::observe_response).
     ///
     /// # Errors
     ///

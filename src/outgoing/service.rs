@@ -97,7 +97,7 @@ where
                 turn.obey(head.status, &head.headers);
                 Some(turn)
             } else {
-                turn.heard(head.status, &head.headers);
+                turn.observe_response(head.status, &head.headers);
                 None
             };
             Ok(Response::from_parts(head, OutgoingBody::new(body, turn)))

@@ -20,7 +20,7 @@ use crate::rule::Outcomes;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let partner = Limits::new([]).outgoing("partner");
 /// let turn = partner.ready("our-token").await?;
-/// turn.heard(StatusCode::OK, &HeaderMap::new());
+/// turn.observe_response(StatusCode::OK, &HeaderMap::new());
 /// # Ok(())
 /// # }
 /// ```
@@ -58,7 +58,7 @@ impl Turn {
     /// waits. If the rule's [`refund-on`](crate::Rule::with_refund_on) has the status, what the call
     /// was charged is given back, whatever it has used. A turn that is dropped in place of that
     /// holds nothing. Of a gRPC answer whose status is in the trailers, these are the `headers`.
-    pub fn heard(self, status: StatusCode, headers: &HeaderMap) {
+    pub fn observe_response(self, status: StatusCode, headers: &HeaderMap) {
         self.observe(status, headers);
     }
 

@@ -309,7 +309,7 @@ impl Ask {
 
     /// Gives back in each count what `refund` can: it is asked for each with its part of the
     /// receipt. Returns how many units of the request's cost were given back.
-    pub(crate) fn given_back(
+    pub(crate) fn refund_each(
         &self,
         receipt: &Receipt,
         mut refund: impl FnMut(&CountAsk, &Receipt) -> u64,
@@ -317,18 +317,18 @@ impl Ask {
         let given_back = self
             .parts(receipt)
             .map(|(ask, receipt)| refund(ask, receipt));
-        self.units_given_back(receipt, &given_back.collect::<SmallVec<[u64; 1]>>())
+        self.refunded_units(receipt, &given_back.collect::<SmallVec<[u64; 1]>>())
     }
 
     /// How many units of the request's cost were given back, if these were in each of the counts:
     /// the most of counts without a cost of their own. Where there is no such count, all, or none.
-    pub(crate) fn units_given_back(&self, receipt: &Receipt, given_back: &[u64]) -> u64 {
+    pub(crate) fn refunded_units(&self, receipt: &Receipt, given_back: &[u64]) -> u64 {
         let of_cost = self.counts.iter().zip(given_back);
         let of_cost = of_cost.filter(|(count, _)| !count.has_own_cost);
-        let most = of_cost.map(|(_, units)| *units).max();
+        let largest = of_cost.map(|(_, units)| *units).max();
         let is_any = given_back.iter().any(|units| *units > 0);
         let asked = self.cost.min(receipt.units());
-        most.unwrap_or(if is_any { asked } else { 0 })
+        largest.unwrap_or(if is_any { asked } else { 0 })
     }
 
     /// Its counts that have the cost of the request, with their places: what is used beyond a

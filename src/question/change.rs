@@ -15,7 +15,7 @@ use crate::decision::Receipt;
 /// let store = MemoryStore::new();
 /// let take = Take::new(Rule::new("export", [Quota::per_hour(10)])?.into(), Key::from("alice"));
 /// let receipt = store.take(&take).await?.receipt().expect("it was allowed");
-/// assert_eq!(store.change(&take, &Change::GiveBack(receipt)).await?, 1);
+/// assert_eq!(store.change(&take, &Change::Refund(receipt)).await?, 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -39,7 +39,7 @@ pub enum Change {
     /// later ones, so that they count longer, never shorter. GCRA gives back what has not begun to
     /// drain; of refunds in another order than that of the takes it may give back less, from the
     /// fifth place on.
-    GiveBack(Receipt),
+    Refund(Receipt),
     /// Charges up to the cost of each count without a cost of its own, also above max, but no more
     /// than it [may owe](crate::Rule::with_owe_at_most). The number is that of the units; of
     /// several counts, the fewest. It is never denied, and does not depend on what has become of
@@ -111,7 +111,7 @@ impl Change {
     /// What a store cannot, for its error.
     pub(crate) const fn verb(&self) -> &'static str {
         match self {
-            Self::GiveBack(_) => "give back",
+            Self::Refund(_) => "give back",
             Self::Owe(_) => "charge units beyond a reservation: see Capabilities::owes",
             Self::Renew(_) => "keep permits: see Capabilities::permits",
             Self::Hold(_) => "hold keys: see Capabilities::holds",

@@ -83,8 +83,8 @@ impl LocalFallback {
     /// are made in both.
     pub(super) fn change(&self, ask: &Ask, change: &Change) -> Option<StoreFuture<u64>> {
         match change {
-            Change::GiveBack(receipt) => {
-                let change = Change::GiveBack(receipt.as_fallback()?);
+            Change::Refund(receipt) => {
+                let change = Change::Refund(receipt.as_fallback()?);
                 Some(
                     self.store
                         .change(&self.asked_here(ask, Some(receipt)), &change),

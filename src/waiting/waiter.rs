@@ -123,8 +123,8 @@ impl Waiter {
             self.bound.until.map_or(end, |until| until.min(end))
         };
         if self.slot.is_some() {
-            let [least, most] = OVERLOADED;
-            sleep_until(until(least + jitter::up_to(most - least))).await;
+            let [min, max] = OVERLOADED;
+            sleep_until(until(min + jitter::up_to(max - min))).await;
         } else {
             self.slot = self.place.slot(until(ASK_EVERY)).await;
         }

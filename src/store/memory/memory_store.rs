@@ -294,9 +294,9 @@ impl MemoryStore {
     }
 
     /// Gives units back, or a permit, and returns their number.
-    pub(crate) fn give_back(&self, ask: &Ask, receipt: &Receipt) -> u64 {
+    pub(crate) fn refund_counts(&self, ask: &Ask, receipt: &Receipt) -> u64 {
         let part = self.part_of(ask);
-        ask.given_back(receipt, |count, receipt| {
+        ask.refund_each(receipt, |count, receipt| {
             let (spec, units) = (count.spec(), count.cost());
             // A permit goes back when its request has ended.
             if spec.is_permits() && ask.is_joint() {
@@ -504,7 +504,7 @@ impl Store for MemoryStore {
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         StoreFuture::ready(match change {
-            Change::GiveBack(receipt) => Ok(self.give_back(ask, receipt)),
+            Change::Refund(receipt) => Ok(self.refund_counts(ask, receipt)),
             Change::Owe(receipt) => self.charge_owed(ask, receipt),
             Change::Renew(holder) => self.keep_permit(ask, holder),
             Change::Hold(time) => {

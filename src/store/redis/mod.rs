@@ -35,7 +35,7 @@ use tokio::time::{Instant, sleep};
 use self::calls::flight;
 use self::permits::AskedPermits;
 use self::question::{
-    CountKey, CountOperation, CountQuestion, KeyPrefix, of_fleet, of_given_back, of_hold,
+    CountKey, CountOperation, CountQuestion, KeyPrefix, fleet_key, hold_key, refund_key,
 };
 use self::scripts::{HOLD, LOCKOUT, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
@@ -318,7 +318,7 @@ impl RedisStore {
         StoreFuture::redis(self.ask(ask, what, Driver::Dispatcher))
     }
 
-    fn give_back(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+    fn refund_counts(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         if !ask.is_joint() {
             let (receipt, max) = (receipt.clone(), ask.cost().min(receipt.units()));
             return self.ask_change(ask, CountOperation::Refund { receipt, max });
@@ -328,12 +328,12 @@ impl RedisStore {
             let is_nothing = count.cost().min(part.units()) == 0 || count.spec().is_permits();
             match is_nothing {
                 true => StoreFuture::ready(Ok(0)),
-                false => self.give_back(&ask.only(at), part),
+                false => self.refund_counts(&ask.only(at), part),
             }
         });
         let (whole, of_whole) = (ask.clone(), receipt.clone());
         merged(asked.collect(), move |given_back| {
-            whole.units_given_back(&of_whole, &given_back)
+            whole.refunded_units(&of_whole, &given_back)
         })
     }
 
@@ -383,7 +383,7 @@ impl RedisStore {
         let Some(name) = ask.first().map(|count| self.text_of(count)) else {
             return StoreFuture::ready(Ok(0));
         };
-        let (back, hold) = (of_given_back(&name), of_hold(&name));
+        let (back, hold) = (refund_key(&name), hold_key(&name));
         let lockout = ask.first().and_then(|count| count.spec().lockout());
         let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
             command
@@ -404,7 +404,7 @@ impl RedisStore {
             Reported::Nothing => "?".to_owned(),
             Reported::AskAttempts => "left".to_owned(),
         };
-        let call = CallQuestion::new(&LOCKOUT, &[&of_hold(&self.text_of(count))], |command| {
+        let call = CallQuestion::new(&LOCKOUT, &[&hold_key(&self.text_of(count))], |command| {
             let holds: Vec<_> = spec.holds.iter().map(u64::to_string).collect();
             command
                 .arg(admitted)
@@ -418,7 +418,7 @@ impl RedisStore {
     }
 
     fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<u64> {
-        let Some(name) = ask.first().map(|count| of_hold(&self.text_of(count))) else {
+        let Some(name) = ask.first().map(|count| hold_key(&self.text_of(count))) else {
             return StoreFuture::ready(Ok(0));
         };
         let call = CallQuestion::new(&HOLD, &[&name], |command| {
@@ -468,7 +468,7 @@ impl RedisStore {
     /// The name of a key that the processes of its service share.
     pub(crate) fn fleet_key(&self, what: &str) -> String {
         let prefix = [&*self.prefix.service, &*self.prefix.default].concat();
-        of_fleet(&prefix, what)
+        fleet_key(&prefix, what)
     }
 }
 
@@ -498,7 +498,7 @@ impl Store for RedisStore {
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         match change {
-            Change::GiveBack(receipt) => self.give_back(ask, receipt),
+            Change::Refund(receipt) => self.refund_counts(ask, receipt),
             Change::Owe(receipt) => self.owe(ask, receipt),
             Change::Renew(holder) => self.renew(ask, holder),
             Change::Hold(time) => self.hold(ask, *time),

@@ -137,7 +137,7 @@ impl CountKey {
 
 /// The name of the key with what was given back of the count `name`, where that stands apart. It
 /// differs from the names of all counts: paths and keys are encoded without braces.
-pub(super) fn of_given_back(name: &str) -> String {
+pub(super) fn refund_key(name: &str) -> String {
     match has_tag(name) {
         true => format!("{name}{{back}}"),
         false => format!("{{{name}}}:back"),
@@ -146,13 +146,13 @@ pub(super) fn of_given_back(name: &str) -> String {
 
 /// The name of the key that says until when the count `name` is held. In the names of counts `~`
 /// stands alone, as a whole part of a key.
-pub(super) fn of_hold(name: &str) -> String {
+pub(super) fn hold_key(name: &str) -> String {
     beside(name, "~until")
 }
 
 /// The name of a key that the processes of a service share, in one slot with the others. No path
 /// and no key of a count makes it: they are encoded without `~` at their beginning.
-pub(super) fn of_fleet(prefix: &str, what: &str) -> String {
+pub(super) fn fleet_key(prefix: &str, what: &str) -> String {
     match has_tag(prefix) {
         true => format!("{prefix}~fleet:{what}"),
         false => format!("{{{prefix}~fleet}}:{what}"),

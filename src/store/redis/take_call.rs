@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{CountKey, CountOperation, CountQuestion, of_hold};
+use super::question::{CountKey, CountOperation, CountQuestion, hold_key};
 use super::scripts::{
     REFUND_CALENDAR, REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW,
     RELEASE_PERMITS, RENEW_PERMITS, TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG,
@@ -315,7 +315,7 @@ impl FlightCall for TakeCall {
         }
         if self.kind.holds {
             for count in counts() {
-                command.arg(of_hold(&count.text()));
+                command.arg(hold_key(&count.text()));
             }
         }
         let mut questions = Vec::with_capacity(64 * self.number_of_counts);

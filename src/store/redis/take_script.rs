@@ -152,7 +152,8 @@ fn write_owing(spec: &Spec, stamp: u64, into: &mut Vec<u8>) {
         Some(of) => calendar::write_owing(of, stamp, into),
         None => {
             write_spec(spec, &|| stamp, into);
-            spec.most_owed().for_each(|most| write(&[most], into));
+            spec.limits_with_debt()
+                .for_each(|limit| write(&[limit], into));
         }
     }
 }

@@ -49,7 +49,7 @@ async fn a_take_of_no_count() {
         assert!(store.take(&take).await.expect("an answer").is_allowed());
         assert!(store.listen(&take, Box::new(|| ())).is_none());
         for change in [
-            Change::GiveBack(receipt.clone()),
+            Change::Refund(receipt.clone()),
             Change::Owe(receipt.clone()),
             Change::Renew(receipt),
             Change::Hold(SECOND),
