@@ -51,8 +51,9 @@ local function calendar_functions()
 
   -- Charges as many units as may be used with those owed, if they were reserved in this period.
   local function owe(state, units)
-    local most, ends = unpack('>I7I7', question, state.rule.behind)
-    units = ends == state.ends and ends > now and max(min(units, most - state.used), 0) or 0
+    local limit_with_debt, ends = unpack('>I7I7', question, state.rule.behind)
+    local is_its = ends == state.ends and ends > now
+    units = is_its and max(min(units, limit_with_debt - state.used), 0) or 0
     spend(state, units)
     return answer(state, ALLOWED, 1, units)
   end

@@ -133,10 +133,10 @@ end
 -- Charges as many of these units as may be used under each quota together with those owed, and says
 -- how many they are.
 local function owe(state, units)
-  local rule, at, most = state.rule, state.rule.behind, nil
+  local rule, at, limit_with_debt = state.rule, state.rule.behind, nil
   for n = 1, rule.number do
-    most, at = unpack('>I7', question, at)
-    units = max(min(units, most - state.own[n].used), 0)
+    limit_with_debt, at = unpack('>I7', question, at)
+    units = max(min(units, limit_with_debt - state.own[n].used), 0)
   end
   spend(state, units)
   -- A bucket above its burst drains for longer than a full one: its key gets a longer expiry.

@@ -51,16 +51,16 @@ local function load(key, rule)
   return state
 end
 
--- How many of the first `high` members are needless: stamped at `left` or before, or with at least
--- `most` units behind them; the member that says what was given back is one of them. It also returns
--- the stamp of the next entry, if it looked at that. It is a binary search by rank.
-local function count_needless(state, high, most, left)
+-- Searches by rank, in halves: how many of the first `high` members are needless, which are those
+-- stamped at `left` or before, those with at least `max_units` units behind them, and the member that
+-- says what was given back. It also returns the stamp of the next entry, if it has read that.
+local function count_needless(state, high, max_units, left)
   local low, next_stamp = refunded_of(state) and 1 or 0, nil
   while low < high do
     local middle = floor((low + high) / 2)
     local of, _, with = entry_of(call('ZRANGE', state.key, middle, middle)[1])
     if not of then of, with = now, state.total end
-    if of <= left or units_behind(state, with) >= most then
+    if of <= left or units_behind(state, with) >= max_units then
       low = middle + 1
     else
       high, next_stamp = middle, of
@@ -178,10 +178,10 @@ end
 
 -- Finds where the entries begin that some window needs, if it is time to remove those before: where
 -- more units are held than any quota counts; while longer windows of earlier charges need something;
--- or once the set has more units than the longest window can have entries, which are at most `most`,
--- and one in a millisecond. Returns the stamp up to which entries go, for commands, or nil, and the
+-- or once the set has more units than the longest window can have entries: at most `max_units`, and
+-- one in a millisecond. Returns the stamp up to which entries go, for commands, or nil, and the
 -- entry that takes their place, or nil.
-local function trim(state, window, most)
+local function trim(state, window, max_units)
   local key, oldest, base = state.key, nil, nil
   local is_beyond = (state.total - state.oldest_base) % MODULUS > MAX_HELD
   if is_beyond then
@@ -191,7 +191,7 @@ local function trim(state, window, most)
     return nil
   elseif state.more and state.more.long_window > 0 then
     return merge_oldest(state, window)
-  elseif units_behind(state, state.oldest_base) <= min(most, window / MILLISECOND) then
+  elseif units_behind(state, state.oldest_base) <= min(max_units, window / MILLISECOND) then
     return nil
   end
   for n = 1, is_beyond and 0 or #state.own do

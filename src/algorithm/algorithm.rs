@@ -106,7 +106,7 @@ impl Algorithm {
     pub(crate) fn limit_with_debt(self, quota: &Quota, owe_at_most: Option<u64>) -> u64 {
         let (limit, owed) = (self.limit(quota), owe_at_most.unwrap_or(quota.max()));
         let owed = match self {
-            Self::Gcra => owed.min(Pace::of(quota).drained(TEN_YEARS).0),
+            Self::Gcra => owed.min(Pace::new(quota).drained(TEN_YEARS).0),
             _ => owed,
         };
         match limit {
@@ -118,7 +118,7 @@ impl Algorithm {
     /// How long a charge under this quota counts at most, in microseconds.
     pub(crate) fn life(self, quota: &Quota) -> u64 {
         match self {
-            Self::Gcra => Pace::of(quota).life(quota),
+            Self::Gcra => Pace::new(quota).life(quota),
             _ => quota.window_micros(),
         }
     }
@@ -126,7 +126,7 @@ impl Algorithm {
     /// How long the first charge of a key counts, in microseconds.
     pub(crate) fn life_of_first(self, quota: &Quota, cost: u64) -> u64 {
         match self {
-            Self::Gcra => Pace::of(quota).time_for(cost).max(1),
+            Self::Gcra => Pace::new(quota).time_for(cost).max(1),
             _ => quota.window_micros(),
         }
     }
@@ -178,7 +178,7 @@ impl Algorithm {
             Self::SlidingLog | Self::FixedWindow => Vec::new(),
             Self::SlidingWindow => vec![sub_windows.into()],
             Self::Gcra => {
-                let pace = Pace::of(quota);
+                let pace = Pace::new(quota);
                 vec![quota.burst(), pace.life(quota), pace.units, pace.micros]
             }
         }
@@ -198,7 +198,7 @@ impl Algorithm {
         if !self.tells_held() {
             return 0;
         }
-        let pace = Pace::of(quota);
+        let pace = Pace::new(quota);
         let before = pace.time_for(held.saturating_sub(later));
         pace.time_for(held).saturating_sub(before)
     }

@@ -57,7 +57,7 @@ impl<'a> ByteReader<'a> {
         let max = self.number_up_to(Quota::MAX_UNITS, "a quota's max")?;
         let window = self.window()?;
         check(window > 0, "a quota's window")?;
-        Ok(Quota::of_micros(max, window))
+        Ok(Quota::from_micros(max, window))
     }
 
     /// The length of a list. Each of its items has at least one byte, so that a list which is read

@@ -48,12 +48,12 @@ impl Calendar {
     }
 
     /// What a fallback may admit of it in a period.
-    pub(crate) fn of_share(&self, share: Share) -> Self {
+    pub(crate) fn for_share(&self, share: Share) -> Self {
         let [quota] = &self.quotas;
         let max = share.at_least_one_of(quota.max());
         Self {
-            quotas: [Quota::of_micros(max, quota.window_micros())],
-            owe_at_most: self.owe_at_most.map(|units| share.of(units)),
+            quotas: [Quota::from_micros(max, quota.window_micros())],
+            owe_at_most: self.owe_at_most.map(|units| share.times(units)),
             ..self.clone()
         }
     }
@@ -62,7 +62,7 @@ impl Calendar {
     pub(crate) fn of_an_hour(&self, cost: u64) -> Windows {
         let part = self.max() / (self.period.usual_micros() / HOUR);
         let max = part.max(cost.max(1)).min(self.max());
-        let quotas = [Quota::of_micros(max, HOUR)];
+        let quotas = [Quota::from_micros(max, HOUR)];
         Windows::new(
             Algorithm::SlidingLog.into(),
             quotas.into(),

@@ -108,7 +108,7 @@ macro_rules! ask {
 impl StateKind {
     pub(crate) const ALL: [Self; 4] = [Self::Windows, Self::Calendar, Self::Permits, Self::Hold];
 
-    pub(crate) const fn of(spec: &Spec) -> Self {
+    pub(crate) const fn from_spec(spec: &Spec) -> Self {
         match &spec.kind {
             Kind::Windows(_) => Self::Windows,
             Kind::Calendar(_) => Self::Calendar,

@@ -299,7 +299,7 @@ impl<T: Counter> AlgorithmState for Counters<T> {
 
     fn reset(&mut self, now: u64) -> bool {
         let has_counted = self.kept.iter().any(|kept| kept.counter.ends_at() > now);
-        let quota = Quota::of_micros(0, MIN_WINDOW);
+        let quota = Quota::from_micros(0, MIN_WINDOW);
         *self = Self {
             kept: SmallVec::from_buf([KeptCounter {
                 counter: T::new(&quota, 1),

@@ -83,7 +83,7 @@ impl Counter for Bucket {
     fn new(quota: &Quota, _: u16) -> Self {
         Self {
             quota: *quota,
-            pace: Pace::of(quota),
+            pace: Pace::new(quota),
             start: 0,
             units: 0,
             paced_since: 0,

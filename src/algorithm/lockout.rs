@@ -30,13 +30,13 @@ pub(crate) enum Reported {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LockoutState {
     until: u64,
-    /// From then on nothing of this is true.
+    /// From then on the whole state is void.
     ends: u64,
     /// A request that was admitted before this instant counts nothing.
     since: u64,
     /// How many times in a row the key was held.
     step: u64,
-    /// When each was told, and its id. Behind a hold, the one that has begun it.
+    /// When each was reported, and its id. After a hold has begun: the failure that has begun it.
     failures: Vec<(u64, u64)>,
 }
 
@@ -77,7 +77,10 @@ impl LockoutState {
     /// What it is worth to know this, where there is too much: failures that count more than steps,
     /// and the longer, the more. `None` while the key is held.
     pub(crate) fn worth(&self, now: u64) -> Option<(bool, u64)> {
-        let has_failures = self.failures.iter().any(|(told, _)| *told >= self.since);
+        let has_failures = self
+            .failures
+            .iter()
+            .any(|(reported, _)| *reported >= self.since);
         let is_held = self.held_for(now).is_some();
         (!is_held).then_some((has_failures, self.ends))
     }
@@ -111,22 +114,24 @@ impl LockoutState {
         let mut next = self.at(spec, now);
         let admitted = admitted.min(now);
         let step_while_held = if next.until > now { next.step } else { 0 };
-        // A client chooses how late its failure is told, so a failure counts from its telling.
-        let counts = |since: u64, told: u64| {
-            told >= since && told + spec.within > now && told < now + spec.within
+        // A client chooses how late it reports a failure, which therefore counts from its report.
+        let counts = |since: u64, reported: u64| {
+            reported >= since && reported + spec.within > now && reported < now + spec.within
         };
         match what {
             Reported::Nothing => return step_while_held,
             Reported::AskAttempts if next.until > now => return 0,
             Reported::AskAttempts => {
-                let told = next.failures.iter();
-                let counted = told.filter(|(told, _)| counts(next.since, *told)).count();
+                let reported = next.failures.iter();
+                let counted = reported
+                    .filter(|(reported, _)| counts(next.since, *reported))
+                    .count();
                 return spec.after.saturating_sub(counted).max(1) as u64;
             }
             Reported::Failed(id) => {
-                // It was asked before. One that has begun a hold is told again.
-                if let Some((told, _)) = next.failures.iter().find(|known| known.1 == id) {
-                    return if *told < next.since {
+                // It was reported before. The step of a hold that it has begun is returned again.
+                if let Some((reported, _)) = next.failures.iter().find(|known| known.1 == id) {
+                    return if *reported < next.since {
                         step_while_held
                     } else {
                         0
@@ -142,7 +147,8 @@ impl LockoutState {
             (next.since, next.step) = (admitted + 1, 0);
         }
         let since = next.since;
-        next.failures.retain(|(told, _)| counts(since, *told));
+        next.failures
+            .retain(|(reported, _)| counts(since, *reported));
         let begun = match what {
             Reported::Failed(id) => next.fail(spec, now, id),
             _ => 0,
@@ -207,8 +213,8 @@ mod tests {
     #[test]
     fn so_many_failures_hold_the_key_longer_each_time() {
         let mut state = LockoutState::default();
-        let told: Vec<_> = (1..=3).map(|at| fail(&mut state, 1_000 + at, at)).collect();
-        assert_eq!(told, [0, 0, 1]);
+        let steps: Vec<_> = (1..=3).map(|at| fail(&mut state, 1_000 + at, at)).collect();
+        assert_eq!(steps, [0, 0, 1]);
         assert_eq!(state.held_for(1_003 * SECOND), Some(10 * SECOND));
         // What was asked before is told again, and counts nothing.
         assert_eq!([2, 3].map(|id| fail(&mut state, 1_003, id)), [0, 1]);
@@ -251,9 +257,9 @@ mod tests {
             let failed = Reported::Failed(at);
             (at * SECOND, (at - 900) * SECOND, failed)
         };
-        let told = [1_000, 1_001, 1_002].map(slow);
-        let told = told.map(|(now, admitted, what)| state.report(&spec(), now, admitted, what));
-        assert_eq!(told, [0, 0, 1]);
+        let slow = [1_000, 1_001, 1_002].map(slow);
+        let steps = slow.map(|(now, admitted, what)| state.report(&spec(), now, admitted, what));
+        assert_eq!(steps, [0, 0, 1]);
         // Others that were admitted before the hold.
         let (now, admitted, what) = slow(1_100);
         assert_eq!(state.report(&spec(), now, admitted, what), 0);
@@ -264,8 +270,8 @@ mod tests {
     #[test]
     fn a_clock_that_goes_back_keeps_nobody_from_failing() {
         let mut state = LockoutState::reset(&spec(), 1_000 * SECOND);
-        let told: Vec<_> = (1..=3).map(|id| fail(&mut state, 990 + id, id)).collect();
-        assert_eq!(told, [0, 0, 1]);
+        let steps: Vec<_> = (1..=3).map(|id| fail(&mut state, 990 + id, id)).collect();
+        assert_eq!(steps, [0, 0, 1]);
     }
 
     #[test]

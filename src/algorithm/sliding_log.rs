@@ -92,7 +92,7 @@ struct Horizon {
 }
 
 impl Horizon {
-    fn of(quotas: &[Quota]) -> Self {
+    fn new(quotas: &[Quota]) -> Self {
         Self {
             window: quotas.iter().map(Quota::window_micros).max().unwrap_or(0),
             units: quotas.iter().map(Quota::max).max().unwrap_or(0),
@@ -402,7 +402,7 @@ impl SlidingLog {
                 ..Self::default()
             };
         }
-        let horizon = Horizon::of(quotas);
+        let horizon = Horizon::new(quotas);
         self.long = self.long_after(now, horizon.window);
         self.horizon = horizon;
     }

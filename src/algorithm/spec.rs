@@ -14,7 +14,7 @@ use crate::quota::Quota;
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) kind: Kind,
-    pub(crate) holding: Holding,
+    pub(crate) held_by: HeldBy,
     /// The units for which a share of it has room.
     usual_cost: u64,
     /// As a question to Redis contains it.
@@ -26,9 +26,9 @@ pub(crate) struct Spec {
 
 /// Says what may hold its keys.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Holding {
+pub(crate) enum HeldBy {
     #[default]
-    Nothing,
+    Nobody,
     /// What a partner answers.
     Partner,
     Failures(Arc<LockoutSpec>),
@@ -64,10 +64,10 @@ pub(crate) struct Permits {
 }
 
 impl Spec {
-    pub(crate) fn new(kind: Kind, holding: Holding, usual_cost: u64) -> Self {
+    pub(crate) fn new(kind: Kind, held_by: HeldBy, usual_cost: u64) -> Self {
         Self {
             kind,
-            holding,
+            held_by,
             usual_cost: usual_cost.max(1),
             #[cfg(feature = "redis")]
             question: OnceLock::new(),
@@ -77,7 +77,7 @@ impl Spec {
 
     /// A spec of counts whose keys nothing holds.
     pub(crate) fn plain(kind: Kind) -> Arc<Self> {
-        Arc::new(Self::new(kind, Holding::Nothing, 1))
+        Arc::new(Self::new(kind, HeldBy::Nobody, 1))
     }
 
     #[inline]
@@ -111,22 +111,22 @@ impl Spec {
 
     #[inline]
     pub(crate) const fn may_be_held(&self) -> bool {
-        !matches!(self.holding, Holding::Nothing)
+        !matches!(self.held_by, HeldBy::Nobody)
     }
 
     /// After how many failures its keys are held; `None` if failures do not count.
     pub(crate) fn lockout(&self) -> Option<&LockoutSpec> {
-        match &self.holding {
-            Holding::Failures(spec) => Some(spec),
-            Holding::Nothing | Holding::Partner => None,
+        match &self.held_by {
+            HeldBy::Failures(spec) => Some(spec),
+            HeldBy::Nobody | HeldBy::Partner => None,
         }
     }
 
     /// What is said of a key that is held for so long.
     pub(crate) const fn held_verdict(&self, retry_after: Duration) -> Verdict {
-        match self.holding {
-            Holding::Failures(_) => Verdict::LockedOut { retry_after },
-            Holding::Nothing | Holding::Partner => Verdict::OnHold { retry_after },
+        match self.held_by {
+            HeldBy::Failures(_) => Verdict::LockedOut { retry_after },
+            HeldBy::Nobody | HeldBy::Partner => Verdict::OnHold { retry_after },
         }
     }
 
@@ -150,10 +150,10 @@ impl Spec {
 
     /// A share of it, which has room for so many units. That for the first share is made once and
     /// kept; a process rarely uses a second share, or costs above the usual one and the share.
-    pub(crate) fn of_share(&self, share: Share, cost: u64) -> Arc<Self> {
+    pub(crate) fn for_share(&self, share: Share, cost: u64) -> Arc<Self> {
         if let Some(windows) = self.windows()
             && cost > self.usual_cost
-            && windows.quotas.iter().any(|it| share.of(it.max()) < cost)
+            && windows.quotas.iter().any(|it| share.times(it.max()) < cost)
         {
             return Arc::new(self.make_share(share, cost));
         }
@@ -167,11 +167,11 @@ impl Spec {
 
     fn make_share(&self, share: Share, cost: u64) -> Self {
         let kind = match &self.kind {
-            Kind::Windows(windows) => Kind::Windows(windows.of_share(share, cost)),
-            Kind::Calendar(calendar) => Kind::Calendar(calendar.of_share(share)),
-            Kind::Permits(permits) => Kind::Permits(permits.of_share(share)),
+            Kind::Windows(windows) => Kind::Windows(windows.for_share(share, cost)),
+            Kind::Calendar(calendar) => Kind::Calendar(calendar.for_share(share)),
+            Kind::Permits(permits) => Kind::Permits(permits.for_share(share)),
         };
-        Self::new(kind, self.holding.clone(), self.usual_cost)
+        Self::new(kind, self.held_by.clone(), self.usual_cost)
     }
 }
 
@@ -232,11 +232,11 @@ impl Windows {
         self.quotas.iter().map(move |quota| algorithm.limit(quota))
     }
 
-    fn of_share(&self, share: Share, cost: u64) -> Self {
+    fn for_share(&self, share: Share, cost: u64) -> Self {
         let algorithm = self.algorithm();
         let quotas = self.quotas.iter();
         let quotas = quotas.map(|quota| share.quota(quota, algorithm, cost));
-        let owed = self.owe_at_most.map(|units| share.of(units));
+        let owed = self.owe_at_most.map(|units| share.times(units));
         Self::new(self.config, quotas.collect(), owed)
     }
 }
@@ -248,10 +248,10 @@ impl Permits {
     }
 
     /// A share of it, which has at least one permit where there is any.
-    fn of_share(&self, share: Share) -> Self {
+    fn for_share(&self, share: Share) -> Self {
         let [quota] = &self.quotas;
         let max = share.at_least_one_of(quota.max());
-        let quotas = [Quota::of_micros(max, quota.window_micros())];
+        let quotas = [Quota::from_micros(max, quota.window_micros())];
         Self { quotas, ..*self }
     }
 

@@ -70,7 +70,7 @@ pub(super) struct ChargeState {
     /// Whether a call that gives it back has begun.
     is_claimed: bool,
     /// Whether it was said that the request has failed or succeeded.
-    pub(super) has_ended: bool,
+    pub(super) outcome_was_reported: bool,
     /// What the charges keep whose units may come back: a denial says so.
     open: Weak<OpenCharge>,
 }
@@ -268,7 +268,7 @@ impl Charge {
     /// Counts what the request uses, and [settles](Self::settle) when it is dropped: see [`Meter`].
     #[must_use = "it settles when it is dropped"]
     pub fn meter(&self) -> Meter {
-        Meter::new(Charges::of_one(self.clone()))
+        Meter::new(Charges::single(self.clone()))
     }
 
     /// Gives this back in the background.

@@ -59,7 +59,7 @@ pub(crate) async fn in_call<T>(charge: Option<Charge>, function: impl Future<Out
 
 impl Charges {
     /// The one charge of a rule.
-    pub(super) fn of_one(charge: Charge) -> Self {
+    pub(super) fn single(charge: Charge) -> Self {
         Self {
             charges: SmallVec::from_buf([charge]),
             owes: true,
@@ -94,7 +94,7 @@ impl Charges {
     #[must_use]
     pub fn current() -> Self {
         let charge = OF_CALL.try_with(|charge| charge.as_ref()?.for_settling());
-        charge.ok().flatten().map(Self::of_one).unwrap_or_default()
+        charge.ok().flatten().map(Self::single).unwrap_or_default()
     }
 
     /// Refunds every charge, the outermost layer's first, and returns the number of units.

@@ -86,7 +86,7 @@ impl Charge {
     where
         F: FnMut(&Frame<B::Data>) -> u64,
     {
-        self.meter().of(body, units)
+        self.meter().watch(body, units)
     }
 }
 
@@ -97,7 +97,7 @@ impl Charges {
     where
         F: FnMut(&Frame<B::Data>) -> u64,
     {
-        self.meter().of(body, units)
+        self.meter().watch(body, units)
     }
 }
 
@@ -133,7 +133,7 @@ impl<D, F: FnMut(&Frame<D>) -> u64> FrameWatcher<D> for FrameMeter<F> {
 }
 
 impl Meter {
-    const fn of<B, F>(self, body: B, units: F) -> SettledBody<B, F> {
+    const fn watch<B, F>(self, body: B, units: F) -> SettledBody<B, F> {
         let meter = self;
         WatchedBody::new(body, Some(FrameMeter { units, meter }))
     }

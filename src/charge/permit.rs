@@ -133,7 +133,7 @@ impl RefundQueue {
         for (at, (count, holder)) in take.parts(&receipt).enumerate() {
             if count.spec().is_permits() && holder.units() > 0 {
                 let holder = match decision.source() {
-                    Source::Fallback => holder.clone().of_fallback(),
+                    Source::Fallback => holder.clone().marked_as_fallback(),
                     _ => holder.clone(),
                 };
                 counts.push((take.only(at), holder));

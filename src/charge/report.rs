@@ -151,7 +151,9 @@ impl Charge {
         let change = change(self.receipt());
         let is_needed = !matches!(change, Change::Succeeded(_)) || self.decision().has_failures;
         match self.take().lockout_count() {
-            Some(_) if replace(&mut lock(&self.inner.state).has_ended, true) || !is_needed => {}
+            Some(_)
+                if replace(&mut lock(&self.inner.state).outcome_was_reported, true)
+                    || !is_needed => {}
             Some(count) if count.name_in_store().has_key() => {
                 let mut charge = self.clone();
                 charge.stop_keeping_open();

@@ -339,7 +339,7 @@ fn with_plans(
         });
         let policies = policies.collect::<Result<_, _>>()?;
         let list = table.get("quotas").unwrap_or_else(|| table.clone());
-        let quotas = list.check(Quotas::of(rule.path(), policies))?;
+        let quotas = list.check(Quotas::for_rule(rule.path(), policies))?;
         let quotas = table.set("unlimited", quotas, |quotas, names| {
             let (list, name) = ("a list of subjects", "the name of a subject");
             Ok(quotas.unlimited(names.texts(list, name, Some)?))

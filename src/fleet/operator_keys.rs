@@ -139,7 +139,7 @@ impl OperatorKeys {
         };
         let subjects = rule.subjects().iter().zip(keys);
         let subjects = subjects.map(|(subject, key)| {
-            let key = key.as_ref().map(|key| key.of_subject(subject.name()))?;
+            let key = key.as_ref().map(|key| key.with_subject(subject.name()))?;
             find(key.as_str())
         });
         subjects.collect()

@@ -101,10 +101,10 @@ impl Limits {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     pub fn new(rules: impl Into<Rules>) -> Self {
-        Self::of(SharedRules::new(rules.into()))
+        Self::from_shared(SharedRules::new(rules.into()))
     }
 
-    pub(super) fn of(rules: SharedRules) -> Self {
+    pub(super) fn from_shared(rules: SharedRules) -> Self {
         Self {
             rules,
             store: Arc::default(),
@@ -424,7 +424,7 @@ impl Limits {
     /// If the path is empty.
     pub fn layer(&self, path: &str) -> RateLimitLayer {
         assert!(!path.is_empty(), "the path is empty");
-        RateLimitLayer::of(self.gate(path))
+        RateLimitLayer::from_gate(self.gate(path))
     }
 
     /// A gate of the path, for a layer or for checks. All gates of a path share its counters.

@@ -278,7 +278,7 @@ impl Outgoing {
         };
         if let Some(field) = unread {
             let field = format_args!("{:.64}", field.as_str());
-            let warning = Warning::of(WarningKind::RefusalNotUnderstood, field);
+            let warning = Warning::with_name(WarningKind::RefusalNotUnderstood, field);
             limits.warnings.add(warning.about(&path));
         }
         let mut take = Take::new(rule, key);

@@ -90,7 +90,7 @@ impl CountAsk {
     /// The count of this name at this place of a rule, for a request of this cost.
     #[inline]
     pub(crate) fn new(of: &RuleCounts, place: usize, name: Name, cost: u64) -> Self {
-        let count = &of.counts[place];
+        let count = &of.list[place];
         Self {
             place: u8::try_from(place).expect("a rule has few counts"),
             name,
@@ -108,7 +108,7 @@ impl CountAsk {
 
     /// The places of its quotas among those of the rule.
     pub(crate) fn places<'a>(&self, of: &'a RuleCounts) -> &'a [usize] {
-        &of.counts[usize::from(self.place)].places
+        &of.list[usize::from(self.place)].places
     }
 
     /// The place of its first quota among those of the rule.
@@ -171,7 +171,7 @@ impl Ask {
     pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A first question about these counts that no caller waits for yet.
-    pub(crate) fn of(of: Arc<RuleCounts>, counts: SmallVec<[CountAsk; 1]>, cost: u64) -> Self {
+    pub(crate) fn new(of: Arc<RuleCounts>, counts: SmallVec<[CountAsk; 1]>, cost: u64) -> Self {
         Self {
             is_joint: of.is_joint || counts.len() != 1,
             of,
@@ -453,7 +453,7 @@ impl Ask {
     ///
     /// A count of the calendar becomes two: an hour in its place, and, behind all others, its
     /// period, of which so much is used elsewhere.
-    pub(crate) fn of_share(
+    pub(crate) fn for_share(
         &self,
         share: Share,
         charged: Option<&Receipt>,
@@ -463,7 +463,7 @@ impl Ask {
         for (at, count) in self.counts.iter().enumerate() {
             let charged = charged.and_then(|it| it.counts().get(at));
             let cost = charged.map_or(count.cost, Receipt::units);
-            let shared = count.spec.of_share(share, cost);
+            let shared = count.spec.for_share(share, cost);
             if let Some(calendar) = shared.calendar() {
                 let (mut period, mut of_period) = (calendar.clone(), count.clone());
                 period.used_elsewhere = used_elsewhere(count, calendar);
@@ -501,7 +501,7 @@ impl Ask {
     /// A first question about the same counts at this cost, which no caller waits for.
     pub(crate) fn first_question(&self, cost: u64) -> Self {
         let (of, counts) = (Arc::clone(&self.of), self.counts.clone());
-        let mut ask = Self::of(of, counts, cost).with_cost(cost);
+        let mut ask = Self::new(of, counts, cost).with_cost(cost);
         ask.is_joint = self.is_joint;
         ask
     }
@@ -585,7 +585,7 @@ impl Ask {
         let first = decisions.iter().find_map(Decision::receipt)?;
         let receipts = decisions.iter().map(Decision::receipt_or_none).collect();
         let first = Receipt::new(first.stamp(), first.serial(), self.cost);
-        Some(first.of_counts(receipts))
+        Some(first.with_counts(receipts))
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct RuleCounts {
     /// Whether a fallback may decide.
     pub(crate) falls_back: bool,
     /// In the order of a take: those of permits behind all others.
-    pub(crate) counts: Box<[RuleCount]>,
+    pub(crate) list: Box<[RuleCount]>,
     /// The states of all quotas where nothing is counted: they limit nothing, and nobody is told of
     /// them.
     pub(crate) untouched: Box<[QuotaState]>,

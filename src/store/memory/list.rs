@@ -45,7 +45,7 @@ impl MemoryStore {
         let mut asked = SmallVec::<[_; 4]>::new();
         for (count, (hash, at)) in counts.iter().zip(places) {
             let shard = indexes.binary_search(&at).expect("its shard is locked");
-            let place = Place::new(count, hash, StateKind::of(count.spec()));
+            let place = Place::new(count, hash, StateKind::from_spec(count.spec()));
             let cost = count.cost();
             asked.push(Asked {
                 spec: count.spec(),

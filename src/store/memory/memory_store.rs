@@ -302,7 +302,7 @@ impl MemoryStore {
             if spec.is_permits() && ask.is_joint() {
                 return 0;
             }
-            let (mut shard, now, place) = part.locked_at(count, StateKind::of(spec));
+            let (mut shard, now, place) = part.locked_at(count, StateKind::from_spec(spec));
             let refunded = shard.refund(now, place, receipt, units);
             refunded.unwrap_or(0)
         })
@@ -315,7 +315,7 @@ impl MemoryStore {
         for (at, count) in ask.counts_owed() {
             let receipt = receipt.counts().get(at).unwrap_or(receipt);
             let (spec, units) = (count.spec(), count.cost());
-            let charged = part.change_or_add(count, StateKind::of(spec), |state, now| {
+            let charged = part.change_or_add(count, StateKind::from_spec(spec), |state, now| {
                 state.owe(spec, now, receipt, units)
             })?;
             least = Some(least.map_or(charged, |least: u64| least.min(charged)));
@@ -358,7 +358,7 @@ impl MemoryStore {
             let spec = count.spec();
             let reset = |state: &mut State, now| state.reset(spec, now);
             let known = |kind| part.change_state(count, kind, reset, || false);
-            let counted = known(StateKind::of(spec));
+            let counted = known(StateKind::from_spec(spec));
             let was_held = match spec.lockout() {
                 // Failures of takes from before count nothing.
                 Some(_) => part.change_or_add(count, StateKind::Hold, reset).ok(),

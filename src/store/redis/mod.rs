@@ -206,7 +206,7 @@ impl RedisStore {
 
     /// The keys of this service have its name in front of everything else, also of the prefix of a
     /// rule: `shop:CurrentLimiter:login`.
-    pub(super) fn of_service(mut self, service: &str) -> Result<Self, StoreError> {
+    pub(super) fn with_service(mut self, service: &str) -> Result<Self, StoreError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if !(1..=64).contains(&service.len()) || !service.bytes().all(is_plain) {
             let message = format!(

@@ -42,13 +42,13 @@ pub(super) enum CountOperation {
 
 impl CountQuestion {
     /// What a question asks of a count. `None` if it is about none.
-    pub(super) fn of(question: &Question) -> Option<&Self> {
+    pub(super) fn in_question(question: &Question) -> Option<&Self> {
         question.content()
     }
 
     /// What is asked of a count.
     pub(super) fn in_call(question: &Question) -> &Self {
-        Self::of(question).expect("a shared call holds no other question")
+        Self::in_question(question).expect("a shared call holds no other question")
     }
 
     /// The count that it is about, or the first one.
@@ -72,7 +72,7 @@ impl CountQuestion {
     }
 
     /// Whether it is a take over several counts, or over one that is not of windows.
-    pub(super) fn is_list(&self) -> bool {
+    pub(super) fn needs_core(&self) -> bool {
         let is_other = self.first().spec.windows().is_none();
         self.counts.len() > 1 || self.holder().is_some() || is_other && !self.owes()
     }

@@ -75,7 +75,7 @@ pub(super) struct CallKind {
     what: CallWhat,
     /// Takes over several counts, or of one that is not of windows, have calls of their own: what
     /// they cost is not added to the calls of others.
-    is_list: bool,
+    needs_core: bool,
     /// Whether their keys may be held: then each has another key that says until when.
     holds: bool,
     algorithm: Algorithm,
@@ -120,7 +120,7 @@ pub(super) struct Row {
 
 impl CallKind {
     /// The kind of call that this take or refund needs.
-    pub(super) fn of(question: &Question) -> Self {
+    pub(super) fn needed_by(question: &Question) -> Self {
         let asked = CountQuestion::in_call(question);
         let CountQuestion { now, what, .. } = asked;
         let count = asked.first();
@@ -140,7 +140,7 @@ impl CallKind {
         let algorithm = windows.map_or_else(Algorithm::default, Windows::algorithm);
         Self {
             what,
-            is_list: what == CallWhat::Takes && asked.is_list(),
+            needs_core: what == CallWhat::Takes && asked.needs_core(),
             holds: what == CallWhat::Takes && asked.counts.iter().any(|it| it.spec.may_be_held()),
             algorithm,
             now: *now,
@@ -245,7 +245,7 @@ impl TakeCall {
             return false;
         }
         let (known, counts) = (takes.counts(), &asked.counts);
-        if !asked.is_list() {
+        if !asked.needs_core() {
             return Arc::ptr_eq(&known[0].spec, &counts[0].spec);
         }
         let mut alike = known.iter().zip(counts);

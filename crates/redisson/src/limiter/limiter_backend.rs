@@ -172,7 +172,10 @@ impl Generation {
             return Ok(());
         }
         let message = format!("the {self:?} generation does not support {feature}");
-        Err(LimiterError::of(LimiterErrorKind::Unsupported, message))
+        Err(LimiterError::from_kind(
+            LimiterErrorKind::Unsupported,
+            message,
+        ))
     }
 }
 
