@@ -257,8 +257,8 @@ mod tests {
             let failed = Reported::Failed(at);
             (at * SECOND, (at - 900) * SECOND, failed)
         };
-        let slow = [1_000, 1_001, 1_002].map(slow);
-        let steps = slow.map(|(now, admitted, what)| state.report(&spec(), now, admitted, what));
+        let steps = [1_000, 1_001, 1_002].map(slow);
+        let steps = steps.map(|(now, admitted, what)| state.report(&spec(), now, admitted, what));
         assert_eq!(steps, [0, 0, 1]);
         // Others that were admitted before the hold.
         let (now, admitted, what) = slow(1_100);
