@@ -318,7 +318,7 @@ async fn code_reads_what_is_left() {
     let read = usage.read(head("root")).await.expect("an answer");
     assert!(!read.rules[0].is_limited);
     let without = limits.usage(["api"]).expect("it is known");
-    let without = without.of(http::Request::new(()).into_parts().0).await;
+    let without = without.read(http::Request::new(()).into_parts().0).await;
     assert_eq!(without.expect_err("no key").status(), 400);
 }
 
