@@ -245,8 +245,8 @@ impl Take {
         }
     }
 
-    /// Whether clients are told of the quota at this place of the rule: it is not hidden, and
-    /// counts this take.
+    /// Whether clients see the quota at this place of the rule: it is not hidden, and counts this
+    /// take.
     pub(crate) fn is_shown_to_clients(&self, quota: usize) -> bool {
         let of = self.rule().counts();
         let mut counts = self.counts().iter();

@@ -70,7 +70,7 @@ impl<'a> ByteReader<'a> {
         }
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes are left.
     pub(super) fn end(self) -> Result<(), CountError> {
         match self.0.len() {
             0 => Ok(()),

@@ -215,7 +215,7 @@ impl Entries {
         self.older.back().map(|entry| entry.total)
     }
 
-    /// Nothing that is held counts any more: the next entry replaces all entries.
+    /// None of the entries counts any more: the next entry replaces all of them.
     pub(super) fn forget_held(&mut self) {
         self.floor = self.total();
     }

@@ -14,15 +14,15 @@ pub(crate) struct LockoutSpec {
     pub(crate) forget_after: u64,
 }
 
-/// What became of an admitted take.
+/// The outcome of an admitted take, as it is reported, or a question about the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reported {
     /// It failed. No other failure has this id.
     Failed(u64),
     Succeeded,
-    /// Nothing: it is only asked how many times the key was held.
+    /// No outcome: only asks how many times in a row the key was held.
     Nothing,
-    /// Nothing: it is only asked how many failures are left until the key is held.
+    /// No outcome: only asks how many failures are left until the key is held.
     AskAttempts,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct LockoutState {
     until: u64,
     /// From then on the whole state is void.
     ends: u64,
-    /// A request that was admitted before this instant counts nothing.
+    /// The outcome of a take that was admitted before this instant does not count.
     since: u64,
     /// How many times in a row the key was held.
     step: u64,
@@ -56,12 +56,12 @@ impl LockoutState {
         (1..TEN_YEARS).contains(&held).then_some(held)
     }
 
-    /// Whether a success would end something.
+    /// Whether a success would end failures or steps.
     fn has_failures(&self, now: u64) -> bool {
         self.ends > now && (self.step > 0 || !self.failures.is_empty())
     }
 
-    /// What a take finds of it.
+    /// The hold and the failures, as a take at this instant finds them.
     pub(crate) fn hold_at(&self, now: u64) -> Hold {
         Hold {
             time: self.held_for(now),
@@ -69,18 +69,16 @@ impl LockoutState {
         }
     }
 
-    /// For how much longer it is known, in microseconds.
+    /// For how much longer the state is needed, in microseconds.
     pub(crate) const fn needed_for(&self, now: u64) -> u64 {
         self.ends.saturating_sub(now)
     }
 
-    /// What it is worth to know this, where there is too much: failures that count more than steps,
-    /// and the longer, the more. `None` while the key is held.
+    /// Its rank where there is no room for all states: one with failures that count is above one
+    /// with steps alone, and one that ends later above one that ends earlier. `None` while the key
+    /// is held.
     pub(crate) fn worth(&self, now: u64) -> Option<(bool, u64)> {
-        let has_failures = self
-            .failures
-            .iter()
-            .any(|(reported, _)| *reported >= self.since);
+        let has_failures = self.failures.iter().any(|(at, _)| *at >= self.since);
         let is_held = self.held_for(now).is_some();
         (!is_held).then_some((has_failures, self.ends))
     }
@@ -92,7 +90,8 @@ impl LockoutState {
         self.until - now
     }
 
-    /// Without failures, hold and steps: what was admitted before counts nothing.
+    /// A state without failures, hold and steps: outcomes of takes that were admitted before do not
+    /// count.
     pub(crate) fn reset(spec: &LockoutSpec, now: u64) -> Self {
         Self {
             ends: now + spec.within,
@@ -101,9 +100,9 @@ impl LockoutState {
         }
     }
 
-    /// Counts what became of a take that was admitted then. The number is how many times in a row
-    /// the key was held, if this failure has begun the hold, or if it is only asked and the key is
-    /// held; or what else was asked.
+    /// Counts the outcome of a take that was admitted at `admitted`. Returns how many times in a
+    /// row the key was held, if this failure has begun the hold, or if that is asked and the key is
+    /// held; else 0, or the number of failures left, if that is asked.
     pub(crate) fn report(
         &mut self,
         spec: &LockoutSpec,
@@ -115,27 +114,20 @@ impl LockoutState {
         let admitted = admitted.min(now);
         let step_while_held = if next.until > now { next.step } else { 0 };
         // A client chooses how late it reports a failure, which therefore counts from its report.
-        let counts = |since: u64, reported: u64| {
-            reported >= since && reported + spec.within > now && reported < now + spec.within
-        };
+        let counts =
+            |since: u64, at: u64| at >= since && at + spec.within > now && at < now + spec.within;
         match what {
             Reported::Nothing => return step_while_held,
             Reported::AskAttempts if next.until > now => return 0,
             Reported::AskAttempts => {
-                let reported = next.failures.iter();
-                let counted = reported
-                    .filter(|(reported, _)| counts(next.since, *reported))
-                    .count();
+                let known = next.failures.iter();
+                let counted = known.filter(|(at, _)| counts(next.since, *at)).count();
                 return spec.after.saturating_sub(counted).max(1) as u64;
             }
             Reported::Failed(id) => {
                 // It was reported before. The step of a hold that it has begun is returned again.
-                if let Some((reported, _)) = next.failures.iter().find(|known| known.1 == id) {
-                    return if *reported < next.since {
-                        step_while_held
-                    } else {
-                        0
-                    };
+                if let Some((at, _)) = next.failures.iter().find(|known| known.1 == id) {
+                    return if *at < next.since { step_while_held } else { 0 };
                 }
             }
             Reported::Succeeded => {}
@@ -147,8 +139,7 @@ impl LockoutState {
             (next.since, next.step) = (admitted + 1, 0);
         }
         let since = next.since;
-        next.failures
-            .retain(|(reported, _)| counts(since, *reported));
+        next.failures.retain(|(at, _)| counts(since, *at));
         let begun = match what {
             Reported::Failed(id) => next.fail(spec, now, id),
             _ => 0,
@@ -171,7 +162,7 @@ impl LockoutState {
         self.step
     }
 
-    /// What of this is still true.
+    /// The part of the state that is still valid at this instant.
     fn at(&self, spec: &LockoutSpec, now: u64) -> Self {
         let mut known = match self.needed_for(now) {
             0 => Self::default(),

@@ -1,4 +1,4 @@
-//! What a store knows of a limit: how a count counts.
+//! The spec of a count, which is all that a store knows of a limit.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,31 +10,31 @@ use super::{Algorithm, AlgorithmConfig};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
 
-/// How a count counts.
+/// The spec of a count: its kind, its quotas, and what may hold its keys.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) kind: Kind,
     pub(crate) held_by: HeldBy,
     /// The units for which a share of it has room.
     usual_cost: u64,
-    /// As a question to Redis contains it.
+    /// Its bytes in a question to Redis.
     #[cfg(feature = "redis")]
     question: OnceLock<Box<[u8]>>,
-    /// A fallback's share of it, for the share that was asked for first.
+    /// The spec of a fallback's share, for the share that was asked for first.
     shared: OnceLock<(Share, Arc<Self>)>,
 }
 
-/// Says what may hold its keys.
+/// What may hold the keys of a count.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum HeldBy {
     #[default]
     Nobody,
-    /// What a partner answers.
+    /// The answers of a partner.
     Partner,
     Failures(Arc<LockoutSpec>),
 }
 
-/// Says whether it counts units in windows, units in a period of the calendar, or permits.
+/// A count is of units in windows, of units in a period of the calendar, or of permits.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Windows(Windows),
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Permits(Permits),
 }
 
-/// The units that were charged.
+/// The quotas of a count of units in windows.
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
     pub(crate) config: AlgorithmConfig,
@@ -52,12 +52,12 @@ pub(crate) struct Windows {
     pub(crate) owe_at_most: Option<u64>,
 }
 
-/// The requests in progress.
+/// The limit of a count of permits, which requests in progress hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Permits {
     /// How many there are at a time.
     pub(crate) quotas: [Quota; 1],
-    /// Nothing is denied: of a shadow rule.
+    /// Whether no take is denied: under a shadow rule.
     pub(crate) is_unlimited: bool,
     pub(crate) lease: Duration,
     pub(crate) busy_retry: Duration,
@@ -122,7 +122,7 @@ impl Spec {
         }
     }
 
-    /// What is said of a key that is held for so long.
+    /// The verdict on a take of a key that is held for this time.
     pub(crate) const fn held_verdict(&self, retry_after: Duration) -> Verdict {
         match self.held_by {
             HeldBy::Failures(_) => Verdict::LockedOut { retry_after },
@@ -191,7 +191,7 @@ impl Spec {
         self.windows().is_some_and(|it| it.algorithm().tells_held())
     }
 
-    /// As a question to Redis contains it. `encode` is called once.
+    /// Its bytes in a question to Redis. `encode` is called once.
     pub(crate) fn question(&self, encode: impl FnOnce(&Self) -> Box<[u8]>) -> &[u8] {
         self.question.get_or_init(|| encode(self))
     }
@@ -226,7 +226,7 @@ impl Windows {
         self.config.algorithm()
     }
 
-    /// What may be charged under each quota while nothing else is.
+    /// The highest cost that each quota admits when nothing is charged.
     pub(crate) fn limits(&self) -> impl Iterator<Item = u64> {
         let algorithm = self.algorithm();
         self.quotas.iter().map(move |quota| algorithm.limit(quota))

@@ -43,16 +43,16 @@ use crate::error::StoreError;
 #[derive(Debug, Default)]
 pub struct Charges {
     charges: SmallVec<[Charge; 1]>,
-    /// Whether they are of one rule, which they are charged more for where more was used.
+    /// Whether they are of one rule: then units that were used beyond a reservation are charged.
     owes: bool,
 }
 
 tokio::task_local! {
-    /// What the call was charged whose function runs.
+    /// The charge of the call whose function runs in this task.
     static OF_CALL: Option<Charge>;
 }
 
-/// Runs the function of a call, which finds there [what it was charged](Charges::current).
+/// Runs the function of a call, which finds [the charge](Charges::current) in its task.
 pub(crate) async fn in_call<T>(charge: Option<Charge>, function: impl Future<Output = T>) -> T {
     OF_CALL.scope(charge, function).await
 }

@@ -8,9 +8,9 @@ use super::watched_body::{FrameWatcher, WatchedBody};
 
 /// Counts what a request uses, and settles its charge with that when it is dropped.
 ///
-/// It is for code that learns bit by bit what a request costs, as of an answer that streams: its
-/// drop is the end in any case, also when the client has left. The store is asked in the background
-/// then, and what that loses is [counted](crate::metrics::RuleSnapshot::refunds_lost):
+/// It is for code that learns bit by bit what a request costs, such as for an answer that streams:
+/// its drop is the end in any case, also when the client has left. The store is asked in the
+/// background then, and what that loses is [counted](crate::metrics::RuleSnapshot::refunds_lost):
 /// [`Limits::flush`](crate::Limits::flush) waits for it. If nothing was added, the reservation
 /// stays: leaving early is not free.
 ///
@@ -41,7 +41,7 @@ impl Meter {
         Self { charges, used }
     }
 
-    /// So many units more were used.
+    /// Adds this number of used units.
     pub fn add(&self, units: u64) {
         let relaxed = Ordering::Relaxed;
         let add = |used: u64| Some(used.saturating_add(units));

@@ -21,12 +21,12 @@ pub(crate) struct OperatorKeys {
     entries: ArcSwap<Vec<OperatorEntry>>,
 }
 
-/// What operators say of the keys of a take.
+/// What operators decide about a take by its keys.
 pub(crate) enum OperatorVerdict {
     /// The store decides about the take as it is.
     Nothing,
-    /// The store decides about this one: without the subjects that are let through, and under the
-    /// quotas of a raise.
+    /// The store decides about this take instead: without the subjects that are let through, and
+    /// under the quotas of a raise.
     Replace(Box<Take>),
     LetThrough,
     Blocked(Box<Decision>),
@@ -40,8 +40,8 @@ struct OperatorEntry {
     end: Instant,
 }
 
-/// What operators say of the key of each subject of a take, or of its only key: what, for how long,
-/// and the names of the quotas if it is about some alone.
+/// The order of an operator about the key of each subject of a take, or about its only key: the
+/// kind, the time that is left, and the names of the quotas if it is about some alone.
 type Orders = SmallVec<[Option<(OperatorKind, Duration, Arc<[Box<str>]>)>; 8]>;
 
 impl OperatorKeys {
@@ -78,7 +78,7 @@ impl OperatorKeys {
 
     /// Lets exactly these keys through, blocks exactly these and raises exactly these.
     pub(crate) fn replace(&self, mut list: Vec<OperatorKey>) {
-        // What is blocked is blocked, whatever else the list says of it.
+        // A key that is blocked stays blocked, whatever else the list has for it.
         list.sort_by_key(|one| one.kind);
         let mut entries = Vec::new();
         list.into_iter().for_each(|one| set(&mut entries, one));
@@ -119,7 +119,7 @@ impl OperatorKeys {
         list.collect()
     }
 
-    /// Finds what operators say of each key of a take. A shadow rule denies nothing.
+    /// Finds the orders about each key of a take. A shadow rule denies nothing.
     fn orders(&self, take: &Take) -> Orders {
         let (rule, entries) = (take.rule(), self.entries.load());
         let applies = |kind| match kind {
@@ -147,7 +147,7 @@ impl OperatorKeys {
 }
 
 impl OperatorEntry {
-    /// Says what is done, and for how long still.
+    /// The kind, and the time that is left.
     fn now(&self) -> Option<(OperatorKind, Duration)> {
         let time = self.end.saturating_duration_since(Instant::now());
         (!time.is_zero()).then_some((self.one.kind, time))
@@ -191,7 +191,7 @@ fn raised(take: Take, orders: &Orders) -> Take {
     take.under(rule)
 }
 
-/// Where the list says something of a key, or would.
+/// The places of the entries of a key, or where one would be inserted.
 fn places_of(entries: &[OperatorEntry], path: &str, key: &str) -> Range<usize> {
     let name = |entry: &OperatorEntry| (&*entry.one.path, &*entry.one.key).cmp(&(path, key));
     let first = entries.partition_point(|entry| name(entry).is_lt());

@@ -42,13 +42,13 @@ use crate::waiting::{Wait, Waiter};
 /// A decision with a [failure](Decision::failure) was made by a fallback.
 #[derive(Clone)]
 pub(crate) enum Outcome {
-    /// Nothing limits it. With what a shadow rule may have charged, if the response decides whether
-    /// that is given back, and the permits that it may have.
+    /// No rule limits the request: the late charge of a shadow rule, for refunds by response, and
+    /// its permits.
     Pass(Arc<Rule>, Option<Arc<LateCharge>>, RequestPermits),
-    /// With the instant since when it has waited, if it has waited, and its permits.
+    /// The charge, the instant since when the request has waited, if it has, and its permits.
     Allowed(Charge, Option<Instant>, RequestPermits),
     Denied(Take, Decision),
-    /// It is admitted without a decision: the rule or a callback says so.
+    /// The request is admitted without a decision, by the rule or a callback.
     Proceed(Arc<Rule>, Cause),
     /// There is no decision, and the rule admits nothing without one.
     Failed(Arc<Rule>, Cause),
@@ -413,8 +413,8 @@ fn waiting(
     })
 }
 
-/// A store is not asked for what it does not know: takes over several counts, permits, periods of the
-/// calendar.
+/// A store is not asked for what it does not know: takes over several counts, permits, periods of
+/// the calendar.
 #[inline]
 pub(super) fn check_capabilities(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
     let mut specs = take.counts().iter().map(|it| it.spec());

@@ -151,10 +151,8 @@ impl Gate {
             Err(action) if matches!(*action, Action::Pass) => (self.choose_plan(rule, head)?, None),
             Err(action) => return Err(action),
         };
-        let verdict = request
-            .as_ref()
-            .map(|it| (it, self.operator_keys.verdict(it)));
-        let (rule, answer) = match verdict {
+        let verdict = |it| (it, self.operator_keys.verdict(it));
+        let (rule, answer) = match request.as_ref().map(verdict) {
             None | Some((_, OperatorVerdict::LetThrough)) => (rule, None),
             Some((request, OperatorVerdict::Nothing)) => (rule, Some(self.peek(request))),
             Some((_, OperatorVerdict::Blocked(denial))) => {

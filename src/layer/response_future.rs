@@ -80,7 +80,7 @@ pin_project! {
             admitted: Option<Admission>,
             kept: Option<KeptRequest<S, B>>,
         },
-        /// The inner service answers. Nothing limits the request if it was not admitted.
+        /// The inner service answers. `None`: no rule applied, and nothing was charged.
         Calling {
             #[pin]
             response: F,

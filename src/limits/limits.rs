@@ -18,6 +18,8 @@ use crate::layer::{Crossing, Crossings, Gate, Headers, LockedOut, Options};
 use crate::layer::{RateLimitLayer, Warnings, on_lockout};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
+#[cfg(all(feature = "config", feature = "metrics"))]
+use crate::metrics::publish_reloads;
 use crate::metrics::{NearLimit, Snapshot};
 #[cfg(feature = "metrics")]
 use crate::metrics::{Publisher, publish_until};
@@ -26,8 +28,6 @@ use crate::rule::{Plan, Rules, SharedRules};
 use crate::store::MemoryStore;
 use crate::store::{Store, default_store, shared};
 use crate::warning::{Warning, WarningKind};
-#[cfg(all(feature = "config", feature = "metrics"))]
-use crate::{live::ReloadStatus, metrics::publish_reloads};
 
 /// Rules by path and the store that they count in: makes the layers of an application.
 ///
@@ -517,14 +517,8 @@ impl Limits {
         self.publisher.publish(|| self.snapshot());
         #[cfg(feature = "config")]
         {
-            let ReloadStatus {
-                version,
-                reloads,
-                failures,
-                error,
-                ..
-            } = self.status();
-            publish_reloads(version, error.is_some(), reloads, failures);
+            let it = self.status();
+            publish_reloads(it.version, it.error.is_some(), it.reloads, it.failures);
         }
     }
 

@@ -60,7 +60,7 @@ fn calls_of(questions: Questions, clock: &ServerClock) -> SmallVec<[CountCall; 1
     for question in questions {
         match CountQuestion::in_question(&question).map(|asked| &asked.what) {
             Some(what) if is_lone && !matches!(what, CountOperation::Own(_)) => {
-                let mut call = CountCall::new(CallKind::needed_by(&question));
+                let mut call = CountCall::new(CallKind::new(&question));
                 call.push(0, question, clock);
                 grouping.calls.push(call);
             }
@@ -139,10 +139,7 @@ impl Grouping<'_> {
         last: Option<(usize, usize)>,
         is_same: bool,
     ) -> (usize, usize) {
-        let (asked, kind) = (
-            CountQuestion::in_call(question),
-            CallKind::needed_by(question),
-        );
+        let (asked, kind) = (CountQuestion::in_call(question), CallKind::new(question));
         let (counts, is_alone) = (asked.counts.len(), question.options.is_alone);
         if !is_alone {
             let in_call = last.filter(|(call, _)| self.calls[*call].is_of(kind));

@@ -120,7 +120,7 @@ pub(super) struct Row {
 
 impl CallKind {
     /// The kind of call that this take or refund needs.
-    pub(super) fn needed_by(question: &Question) -> Self {
+    pub(super) fn new(question: &Question) -> Self {
         let asked = CountQuestion::in_call(question);
         let CountQuestion { now, what, .. } = asked;
         let count = asked.first();

@@ -17,7 +17,7 @@ pub struct KindError<K> {
 impl<K> KindError<K> {
     /// An error of any kind.
     #[doc(hidden)]
-    pub fn from_kind(kind: K, message: impl Into<Arc<str>>) -> Self {
+    pub fn of(kind: K, message: impl Into<Arc<str>>) -> Self {
         Self {
             kind,
             message: message.into(),
@@ -140,7 +140,7 @@ named! {
 impl StoreError {
     /// An error of a custom store.
     pub fn new(kind: StoreErrorKind, message: impl Into<Arc<str>>) -> Self {
-        Self::from_kind(kind, message)
+        Self::of(kind, message)
     }
 }
 
@@ -196,20 +196,20 @@ impl KeyError {
     /// The client did not send what the key is made of. The message is for callbacks and their log:
     /// what is missing, and where it was expected.
     pub fn absent(message: impl Into<Arc<str>>) -> Self {
-        Self::from_kind(KeyErrorKind::Absent, message)
+        Self::of(KeyErrorKind::Absent, message)
     }
 
     /// The client sent what the key is made of in a form that says nothing, or sent two. The message
     /// is for callbacks and their log: what is wrong with it. It should not repeat what the client
     /// sent.
     pub fn malformed(message: impl Into<Arc<str>>) -> Self {
-        Self::from_kind(KeyErrorKind::Malformed, message)
+        Self::of(KeyErrorKind::Malformed, message)
     }
 
     /// The server was set up without what the key is made of. The message is for the log: what is
     /// missing, and how to provide it.
     pub fn server(message: impl Into<Arc<str>>) -> Self {
-        Self::from_kind(KeyErrorKind::Server, message)
+        Self::of(KeyErrorKind::Server, message)
     }
 }
 

@@ -80,12 +80,12 @@ impl OfStore for LimiterErrorKind {
 
 pub(super) fn above_rate(name: &str, permits: u64) -> LimiterError {
     let message = format!("{permits} permits of \"{name}\" are more than its rate ever grants");
-    LimiterError::from_kind(LimiterErrorKind::AboveRate, message)
+    LimiterError::of(LimiterErrorKind::AboveRate, message)
 }
 
 pub(super) fn unknown_limiter(name: &str) -> LimiterError {
     let message = format!("the limiter \"{name}\" has no rate: call try_set_rate first");
-    LimiterError::from_kind(LimiterErrorKind::UnknownLimiter, message)
+    LimiterError::of(LimiterErrorKind::UnknownLimiter, message)
 }
 
 /// Clients of Redisson count the limiter in another generation than the caller, or in none.
@@ -101,5 +101,5 @@ pub(super) fn counted_by(name: &str, generation: Option<Generation>) -> LimiterE
         None => ("3.16.4 to 3.16.8", "no generation does: upgrade Redisson"),
     };
     let message = format!("clients of Redisson {releases} count the limiter \"{name}\": {remedy}");
-    LimiterError::from_kind(LimiterErrorKind::Unsupported, message)
+    LimiterError::of(LimiterErrorKind::Unsupported, message)
 }

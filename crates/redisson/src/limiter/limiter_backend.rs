@@ -172,10 +172,7 @@ impl Generation {
             return Ok(());
         }
         let message = format!("the {self:?} generation does not support {feature}");
-        Err(LimiterError::from_kind(
-            LimiterErrorKind::Unsupported,
-            message,
-        ))
+        Err(LimiterError::of(LimiterErrorKind::Unsupported, message))
     }
 }
 

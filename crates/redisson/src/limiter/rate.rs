@@ -114,7 +114,7 @@ impl Rate {
                  {interval:?}: permits would be forgotten while they count"
             );
             let kind = LimiterErrorKind::KeepAliveTooShort;
-            return Err(LimiterError::from_kind(kind, message));
+            return Err(LimiterError::of(kind, message));
         }
         self.keep_alive = millis("a keep-alive time", keep_alive)?;
         Ok(self)
@@ -185,5 +185,5 @@ fn millis(what: &str, duration: Duration) -> Result<u64, LimiterError> {
 }
 
 fn invalid(message: String) -> LimiterError {
-    LimiterError::from_kind(LimiterErrorKind::InvalidRate, message)
+    LimiterError::of(LimiterErrorKind::InvalidRate, message)
 }

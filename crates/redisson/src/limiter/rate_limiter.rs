@@ -435,10 +435,7 @@ impl RateLimiter {
     fn request(&self, permits: u64) -> Result<AcquireRequest, LimiterError> {
         if permits == 0 {
             let message = "no permits were asked for, expected at least 1";
-            return Err(LimiterError::from_kind(
-                LimiterErrorKind::NoPermits,
-                message,
-            ));
+            return Err(LimiterError::of(LimiterErrorKind::NoPermits, message));
         }
         // No rate is higher. Far higher numbers are also more than a script can count.
         if permits > Rate::MAX_PERMITS {

@@ -199,7 +199,7 @@ fn malformed(name: &str) -> LimiterError {
         "the key \"{name}\" does not hold a rate, expected a hash with whole numbers in rate, \
          interval and type"
     );
-    LimiterError::from_kind(LimiterErrorKind::Malformed, message)
+    LimiterError::of(LimiterErrorKind::Malformed, message)
 }
 
 impl Limiters for RedisLimiters {

@@ -422,17 +422,17 @@ pub enum LockErrorKind {
 
 fn not_held(lock: &str) -> LockError {
     let message = format!("lock {lock:?}: it is no longer held");
-    LockError::from_kind(LockErrorKind::NotHeld, message)
+    LockError::of(LockErrorKind::NotHeld, message)
 }
 
 fn impossible_lease(lock: &str, lease: Duration) -> LockError {
     let message = format!("lock {lock:?}: a lease of {lease:?}, expected 10 ms to 10 years");
-    LockError::from_kind(LockErrorKind::Lease, message)
+    LockError::of(LockErrorKind::Lease, message)
 }
 
 pub(super) fn of_store(lock: &str, error: StoreError) -> LockError {
     let message = format!("lock {lock:?}: {error}");
-    LockError::from_kind(LockErrorKind::Store(error.kind()), message).with_source(error)
+    LockError::of(LockErrorKind::Store(error.kind()), message).with_source(error)
 }
 
 /// Whether the next call may succeed.

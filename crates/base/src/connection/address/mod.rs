@@ -105,10 +105,8 @@ impl RedisAddress {
     /// [`StoreError`] of the kind [`Configuration`](crate::error::StoreErrorKind::Configuration) if
     /// the URL makes no sense. The error repeats nothing of the URL: it may hold a password.
     pub fn single(url: impl AsRef<str>) -> Result<Self, StoreError> {
-        Ok(Self::new(
-            Topology::Single,
-            vec![url::server(url.as_ref())?],
-        ))
+        let server = url::server(url.as_ref())?;
+        Ok(Self::new(Topology::Single, vec![server]))
     }
 
     /// A cluster, by the URLs of some of its nodes, each as for [`single`](Self::single). The other
