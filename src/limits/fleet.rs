@@ -78,7 +78,7 @@ impl Limits {
         }
     }
 
-    /// Tells the fleet how this process fares, and hears from it.
+    /// Reports the status of this process to the fleet, and applies the answer.
     async fn exchange(&self) {
         let Some(fleet) = self.shared_store().fleet() else {
             return;
@@ -123,7 +123,7 @@ impl Limits {
         }
     }
 
-    /// The fleet was not told how this process fares. Nothing is known of the others.
+    /// The report failed: nothing is known of the other processes.
     fn note_failure(&self, error: &str) {
         self.reports.forget_others();
         let mut state = self.member.state();

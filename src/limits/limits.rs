@@ -205,22 +205,22 @@ impl Limits {
         self.on_error(callback)
     }
 
-    /// Tells code once in a period when a key has used one of these shares of a
+    /// Calls code once in a period when a key has used one of these shares of a
     /// [calendar quota](crate::rule::Policy::calendar), such as 0.8: more than 0 and at most 1,
-    /// rounded to thousandths, at least one. Default: nobody is told.
+    /// rounded to thousandths, at least one. Default: no code is called.
     ///
-    /// It is told of after an answer, a denial as well, by which at least that share is used, and
+    /// It is called after an answer, a denial as well, by which at least that share is used, and
     /// outside of the request. What other requests of this process may still give back or settle is
-    /// not used yet, nor is what this one may, where its rule
-    /// [settles](crate::Rule::with_settling) or refunds by outcome. The store is asked again once
-    /// that is over, and behind a settlement that charges more than was reserved. What is reserved
-    /// in other processes counts as used. Of the processes that share a Redis one tells, and none
-    /// does if it ends in between. In memory, and in a store of your own, each process tells. Another max,
-    /// as of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told
-    /// at a time; the log says of those beyond, and of those that Redis does not answer for
-    /// minutes, that they are lost, and once, if Redis refuses, which
-    /// [permissions](crate::guide::security) it needs. A fallback, a peek and a key that is let
-    /// through tell nothing; of a rule in shadow the crossing says so.
+    /// not used yet, nor is what this one may, where its rule [settles](crate::Rule::with_settling)
+    /// or refunds by outcome. The store is asked again once that is over, and behind a settlement
+    /// that charges more than was reserved. What is reserved in other processes counts as used. Of
+    /// the processes that share a Redis one calls, and none does if it ends in between. In memory,
+    /// and with a store of your own, each process calls. Another max, as of another plan or a
+    /// raise, is another crossing. A panic is logged. Up to 1,024 calls run at a time; the log says
+    /// of those beyond, and of those that Redis does not answer for minutes, that they are lost,
+    /// and once, if Redis refuses, which [permissions](crate::guide::security) it needs. A
+    /// fallback, a peek and a key that is let through make no call; of a rule in shadow the
+    /// crossing says so.
     ///
     /// ```
     /// use tidegate::rule::{Period, Policy};
@@ -247,15 +247,16 @@ impl Limits {
         self.with("on_crossing", |it| it.crossings = Some(crossings))
     }
 
-    /// Tells code once of each hold when failures [lock a key out](crate::Rule::with_lockout), such
-    /// as to send a mail. Default: nobody is told, and the log says it.
+    /// Calls code once for each hold when failures [lock a key out](crate::Rule::with_lockout),
+    /// such as to send a mail. Default: no code is called, and the log says it.
     ///
-    /// It is told outside of the request, where the log is: in the process whose failure has begun
-    /// the hold, so that no store has to keep who told it. Nobody is told if that process ends in
-    /// between, if a failover of Redis loses the hold, or if Redis gives no answer until the hold is
-    /// over or [`within`](crate::rule::Lockout::within) has passed. A fallback counts failures of
-    /// its process alone, which tells of its holds. A panic is logged. Up to 1,024 are told at a
-    /// time; the log says that those beyond are lost. Of a rule in shadow it says so.
+    /// It is called outside of the request, and the hold is logged in the same place: in the
+    /// process whose failure has begun the hold, so that no store has to keep who called. No code
+    /// is called if that process ends in between, if a failover of Redis loses the hold, or if
+    /// Redis gives no answer until the hold is over or [`within`](crate::rule::Lockout::within) has
+    /// passed. A fallback counts failures of its process alone, which calls for its holds. A panic
+    /// is logged. Up to 1,024 calls run at a time; the log says that those beyond are lost. Of a
+    /// rule in shadow it says so.
     ///
     /// ```
     /// use std::time::Duration;

@@ -91,10 +91,10 @@ impl Limits {
     ///
     /// The first field that is understood decides, of several lines the longest time:
     /// `Retry-After-Ms`, `Retry-After`, others with `retry-after` in their names, `RateLimit`,
-    /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others that name a limit with
-    /// its reset or interval. They have seconds, or milliseconds if their name ends with `-ms` or
-    /// `-milliseconds`, dates, instants or durations such as `6m0s`. Dates and instants count from
-    /// the answer's own `Date`, and hold for a second where it has none.
+    /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others that name a limit
+    /// with its reset or interval. They have seconds, or milliseconds if their name ends with `-ms`
+    /// or `-milliseconds`, dates, instants or durations such as `6m0s`. Dates and instants count
+    /// from the answer's own `Date`, and hold for a second where it has none.
     ///
     /// What was not used of a [cost](Outgoing::cost) is given back, and what was used beyond it is
     /// charged: see [`Turn::settle`]. An answer of which the rule's
@@ -300,7 +300,7 @@ impl Outgoing {
     }
 
     /// Waits for the turn of a call with this key. The call follows, and then
-    /// [`heard`](Turn::observe_response).
+    /// [`observe_response`](Turn::observe_response).
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ use crate::rule::Outcomes;
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "what the partner answers is not heard"]
+#[must_use = "a hold by the partner is not observed"]
 pub struct Turn {
     outgoing: Outgoing,
     key: Key,
@@ -45,19 +45,21 @@ impl Turn {
         }
     }
 
-    /// Says what the call has used, in units, before [`heard`](Self::heard) or the turn's end, which
-    /// [settle](crate::store::Charge::settle) it in the background: what was not used of its
-    /// [cost](Outgoing::cost) is given back, and what was used beyond it is charged, also above max.
-    /// [`Limits::flush`] waits for it. The last number counts; without one, the cost stays.
+    /// Says what the call has used, in units, before [`observe_response`](Self::observe_response)
+    /// or the turn's end, which [settle](crate::store::Charge::settle) it in the background: what
+    /// was not used of its [cost](Outgoing::cost) is given back, and what was used beyond it is
+    /// charged, also above max. [`Limits::flush`] waits for it. The last number counts; without
+    /// one, the cost stays.
     pub const fn settle(&mut self, used: u64) {
         self.used = Some(used);
     }
 
     /// What the partner has answered. If it wants no calls for a while, the key is
     /// [held](Limits::hold), by a task of the current tokio runtime, for which [`Limits::flush`]
-    /// waits. If the rule's [`refund-on`](crate::Rule::with_refund_on) has the status, what the call
-    /// was charged is given back, whatever it has used. A turn that is dropped in place of that
-    /// holds nothing. Of a gRPC answer whose status is in the trailers, these are the `headers`.
+    /// waits. If the rule's [`refund-on`](crate::Rule::with_refund_on) has the status, what the
+    /// call was charged is given back, whatever it has used. A turn that is dropped in place of
+    /// that holds nothing. Of a gRPC answer whose status is in the trailers, these are the
+    /// `headers`.
     pub fn observe_response(self, status: StatusCode, headers: &HeaderMap) {
         self.observe(status, headers);
     }
@@ -90,8 +92,8 @@ impl Turn {
     }
 }
 
-/// The body of a partner's answer, as an [`OutgoingService`](super::OutgoingService) returns it: if a
-/// gRPC status is in its trailers, they are heard as the head of an answer is.
+/// The body of a partner's answer, as an [`OutgoingService`](super::OutgoingService) returns it: if
+/// a gRPC status is in its trailers, they are observed as the head of an answer is.
 ///
 /// ```
 /// use axum::body::Body;

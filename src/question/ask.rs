@@ -33,7 +33,7 @@ use crate::quota::Quota;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Ask {
-    /// Those of the rule, whose quotas the answer tells of.
+    /// The counts of the rule: the answer contains the states of all its quotas.
     of: Arc<RuleCounts>,
     /// What is asked about together, in the order of the rule's counts.
     counts: SmallVec<[CountAsk; 1]>,
@@ -594,7 +594,7 @@ fn strictest(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
         (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
-        // One count may be held: the longer time is told.
+        // One count may be held: the answer has the longer time.
         (
             held @ (Verdict::LockedOut { retry_after: one } | Verdict::OnHold { retry_after: one }),
             Verdict::Denied { retry_after },

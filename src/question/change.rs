@@ -61,8 +61,8 @@ pub enum Change {
     /// Counts the failure of the take with this receipt, under a rule with a
     /// [lock-out](crate::rule::Lockout): after so many, its key is held. The number is 0, or if
     /// this failure has begun a hold, how many times in a row the key was held. A failure counts
-    /// once, by its id from 1 to 2^52, from when it is told, and only if its take was admitted after
-    /// the last hold and the last success. It may be told again, but not later than
+    /// once, by its id from 1 to 2^52, from when it is reported, and only if its take was admitted after
+    /// the last hold and the last success. It may be reported again, but not later than
     /// [`within`](crate::rule::Lockout::within) behind the first time: it is forgotten then. A store
     /// that does not know it answers takes as if nothing had failed.
     Failed {
@@ -71,7 +71,7 @@ pub enum Change {
         /// No other failure of the key has it.
         id: u64,
     },
-    /// Notes that the take with this receipt has succeeded: failures that were told before it was
+    /// Notes that the take with this receipt has succeeded: failures that were reported before it was
     /// admitted count no more, and the next hold is a first one. A hold stays. The number is 0.
     Succeeded(Receipt),
     /// Says how many times in a row the key was held, if it is held after failures; or 0. It

@@ -46,7 +46,7 @@ pub trait Fleet: Debug + Send + Sync + 'static {
     fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool>;
 
     /// Whether the process `by` is the first of its service that claims this name, which is then
-    /// its own for so long; it hears the same if it asks again. Default: each is the first.
+    /// its own for so long; it gets the same answer if it asks again. Default: each is the first.
     ///
     /// # Errors
     ///

@@ -287,7 +287,7 @@ impl TakeCall {
 
     /// Until when the server may decide a take.
     fn deadline(&self, question: &Question, clock: &ServerClock) -> u64 {
-        // What was used was used, however late that is heard.
+        // Units that were used are charged, however late the question arrives.
         let owes = CountQuestion::in_call(question).owes();
         match self.kind.now {
             None if !owes => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
