@@ -44,7 +44,7 @@ async fn call_the_partner(words: &str) -> Result<(), Box<dyn Error>> {
             _ => StatusCode::OK,
         };
         fields.insert("retry-after", "2".parse()?);
-        turn.heard(status, &fields);
+        turn.observe_response(status, &fields);
     }
     Ok(())
 }

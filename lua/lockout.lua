@@ -2,14 +2,14 @@
 -- denied until then. Or notes a success, which ends failures and steps, but no hold. It may be
 -- asked again: a failure counts once.
 --
--- KEYS[1]  what is known: a string of numbers, `until ends since step`, and ` told:id` of each
+-- KEYS[1]  what is known: a string of numbers, `until ends since step`, and ` reported:id` of each
 --          failure that counts. The key is held until `until`; the whole string is void from
 --          `ends` on; takes that were admitted before `since` count nothing; `step` is how many
 --          times in a row the key was held. Behind a hold stands the failure that has begun it.
 -- ARGV[1]  when the take was admitted, in microseconds by the server's clock
 -- ARGV[2]  the id of the failure; 0 for a success; `?` and `left` only ask
 -- ARGV[3]  how many failures hold the key
--- ARGV[4]  within how many microseconds these failures have to be told
+-- ARGV[4]  within how many microseconds these failures have to be reported
 -- ARGV[5]  for how many microseconds it is held each time, with spaces between them; the last one
 --          counts for all further times
 -- ARGV[6]  for how many microseconds behind the last hold its step is remembered
@@ -42,12 +42,12 @@ if id == '?' then return held > now and step or 0 end
 local is_new = admitted >= since
 if id == '0' and is_new then since, step = admitted + 1, 0 end
 local number, failures = 0, ''
-for told, one in string.gmatch(known or '', '(%d+):(%d+)') do
-  local at = told + 0
-  -- It was asked before. One that has begun a hold is told again.
+for reported, one in string.gmatch(known or '', '(%d+):(%d+)') do
+  local at = reported + 0
+  -- It was reported before. The step of a hold that it has begun is returned again.
   if one == id then return at < since and held > now and step or 0 end
   if at >= since and at > now - within and at < now + within then
-    number, failures = number + 1, failures .. ' ' .. told .. ':' .. one
+    number, failures = number + 1, failures .. ' ' .. reported .. ':' .. one
   end
 end
 if id == 'left' then return held > now and 0 or math.max(1, ARGV[3] - number) end

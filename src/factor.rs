@@ -36,24 +36,24 @@ impl Factor {
     }
 
     /// Raises so many units; rounds down, but to no less than one where there was one.
-    pub(crate) fn of(self, units: u64) -> u64 {
+    pub(crate) fn times(self, units: u64) -> u64 {
         let raised = u128::from(units) * u128::from(self.0) / 100;
         let raised = raised.min(Quota::MAX_UNITS.into()) as u64;
         raised.max(units.min(1))
     }
 
-    pub(crate) fn of_quota(self, quota: &Quota, algorithm: Algorithm) -> Quota {
-        let (max, window) = (self.of(quota.max()), quota.window_micros());
+    pub(crate) fn times_quota(self, quota: &Quota, algorithm: Algorithm) -> Quota {
+        let (max, window) = (self.times(quota.max()), quota.window_micros());
         let burst = match algorithm.has_burst() && max > 0 {
             true => {
                 // What a quota's burst may be: it comes back in the longest window.
                 let longest = Quota::MAX_WINDOW.as_micros() * u128::from(max) / u128::from(window);
                 let longest = u64::try_from(longest).unwrap_or(u64::MAX);
-                self.of(quota.burst()).min(longest).max(1)
+                self.times(quota.burst()).min(longest).max(1)
             }
             false => max,
         };
-        Quota::of_parts(max, window, burst)
+        Quota::from_parts(max, window, burst)
     }
 }
 

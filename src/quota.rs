@@ -61,7 +61,7 @@ impl Quota {
         }
         let millis = window.as_nanos().div_ceil(1_000_000);
         let window = u64::try_from(millis).expect("ten years of milliseconds fit") * 1_000;
-        Ok(Self::of_micros(max, window))
+        Ok(Self::from_micros(max, window))
     }
 
     /// At most `burst` units together under [`Algorithm::Gcra`](crate::Algorithm::Gcra), however
@@ -99,16 +99,16 @@ impl Quota {
     }
 
     pub(crate) const fn without_burst(self) -> Self {
-        Self::of_micros(self.max, self.window)
+        Self::from_micros(self.max, self.window)
     }
 
     /// A quota with a valid window, in microseconds.
-    pub(crate) const fn of_micros(max: u64, window: u64) -> Self {
-        Self::of_parts(max, window, max)
+    pub(crate) const fn from_micros(max: u64, window: u64) -> Self {
+        Self::from_parts(max, window, max)
     }
 
     /// A quota of valid parts.
-    pub(crate) const fn of_parts(max: u64, window: u64, burst: u64) -> Self {
+    pub(crate) const fn from_parts(max: u64, window: u64, burst: u64) -> Self {
         Self { max, window, burst }
     }
 
@@ -116,29 +116,29 @@ impl Quota {
     /// is a valid max, so that they need no error; [`new`](Self::new) takes more.
     #[must_use]
     pub const fn per_second(max: u32) -> Self {
-        Self::of_seconds(max, 1)
+        Self::per_seconds(max, 1)
     }
 
     /// At most `max` units in any minute.
     #[must_use]
     pub const fn per_minute(max: u32) -> Self {
-        Self::of_seconds(max, 60)
+        Self::per_seconds(max, 60)
     }
 
     /// At most `max` units in any hour.
     #[must_use]
     pub const fn per_hour(max: u32) -> Self {
-        Self::of_seconds(max, 60 * 60)
+        Self::per_seconds(max, 60 * 60)
     }
 
     /// At most `max` units in any 24 hours.
     #[must_use]
     pub const fn per_day(max: u32) -> Self {
-        Self::of_seconds(max, 24 * 60 * 60)
+        Self::per_seconds(max, 24 * 60 * 60)
     }
 
-    const fn of_seconds(max: u32, seconds: u64) -> Self {
-        Self::of_micros(max as u64, seconds * 1_000_000)
+    const fn per_seconds(max: u32, seconds: u64) -> Self {
+        Self::from_micros(max as u64, seconds * 1_000_000)
     }
 
     /// How many units fit into one window.

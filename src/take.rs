@@ -53,7 +53,7 @@ impl Take {
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
         let cost = rule.cost();
         if rule.subjects().is_empty() {
-            return Self::of_key(rule, key, cost);
+            return Self::for_key(rule, key, cost);
         }
         let keys = rule.subjects().iter().map(|_| Some(key.clone()));
         let keys = keys.collect();
@@ -62,17 +62,17 @@ impl Take {
 
     /// A take under a rule of one subject.
     #[inline]
-    pub(crate) fn of_key(rule: Arc<Rule>, key: Key, cost: u64) -> Self {
+    pub(crate) fn for_key(rule: Arc<Rule>, key: Key, cost: u64) -> Self {
         let (of, hash) = (rule.counts(), key.hash_in_names());
         let count = |place: usize| {
-            let name = of.counts[place].names.of(key.text(), hash);
+            let name = of.list[place].names.name_for(key.text(), hash);
             CountAsk::new(of, place, name, cost)
         };
-        let counts = match of.counts.len() {
+        let counts = match of.list.len() {
             1 => SmallVec::from_buf([count(0)]),
             number => (0..number).map(count).collect(),
         };
-        Self::of(rule, key, None, counts, cost)
+        Self::from_parts(rule, key, None, counts, cost)
     }
 
     /// A take under a [joint](Rule::joint) rule, at the rule's cost, with the key of each subject
@@ -119,25 +119,25 @@ impl Take {
     /// not counted.
     pub(crate) fn joint(rule: Arc<Rule>, keys: Box<[Option<Key>]>) -> Self {
         let cost = rule.cost();
-        let (key, of) = (Key::of_subjects(&keys), rule.counts());
-        let counts = of.counts.iter().enumerate().filter_map(|(place, count)| {
+        let (key, of) = (Key::from_subjects(&keys), rule.counts());
+        let counts = of.list.iter().enumerate().filter_map(|(place, count)| {
             let key = keys.get(count.subject)?.as_ref()?;
-            let name = count.names.of(key.text(), key.hash_in_names());
+            let name = count.names.name_for(key.text(), key.hash_in_names());
             Some(CountAsk::new(of, place, name, cost))
         });
         let counts = counts.collect();
-        Self::of(rule, key, Some(keys.into()), counts, cost)
+        Self::from_parts(rule, key, Some(keys.into()), counts, cost)
     }
 
     /// A first question under the rule, about these counts.
-    fn of(
+    fn from_parts(
         rule: Arc<Rule>,
         key: Key,
         keys: Option<Arc<[Option<Key>]>>,
         counts: SmallVec<[CountAsk; 1]>,
         cost: u64,
     ) -> Self {
-        let ask = Ask::of(Arc::clone(rule.counts()), counts, cost);
+        let ask = Ask::new(Arc::clone(rule.counts()), counts, cost);
         Self {
             rule,
             key,
@@ -245,9 +245,9 @@ impl Take {
         }
     }
 
-    /// Whether clients are told of the quota at this place of the rule: it is not hidden, and
-    /// counts this take.
-    pub(crate) fn is_told(&self, quota: usize) -> bool {
+    /// Whether clients see the quota at this place of the rule: it is not hidden, and counts this
+    /// take.
+    pub(crate) fn is_shown_to_clients(&self, quota: usize) -> bool {
         let of = self.rule().counts();
         let mut counts = self.counts().iter();
         let is_counted = counts.any(|count| count.places(of).contains(&quota));
@@ -293,18 +293,18 @@ impl Take {
             let keys = keys.collect();
             Self::joint(rule, keys).with_cost(self.cost())
         } else if let Some(key) = key_named(rule.only_subject()) {
-            Self::of_key(rule, key, self.cost())
+            Self::for_key(rule, key, self.cost())
         } else {
             // The rule does not count this request.
             let (key, keys) = (self.key.clone(), Some(Arc::default()));
-            Self::of(rule, key, keys, SmallVec::new(), self.cost())
+            Self::from_parts(rule, key, keys, SmallVec::new(), self.cost())
         };
         take.like(self)
     }
 
     /// The subject of a count, if the rule has several, and its key.
     pub(crate) fn key_of(&self, count: &CountAsk) -> (Option<String>, Key) {
-        let place = self.rule().counts().counts[count.place()].subject;
+        let place = self.rule().counts().list[count.place()].subject;
         let key = self.keys().and_then(|keys| keys.get(place)?.clone());
         let subject = self.rule().subjects().get(place);
         let name = subject.map(|subject| subject.name().to_owned());
@@ -314,7 +314,7 @@ impl Take {
     /// Whose failures are counted: the key, or that of one subject.
     pub(crate) fn lockout_key(&self) -> Key {
         match self.lockout_count().map(|count| self.key_of(count)) {
-            Some((Some(subject), key)) => key.of_subject(&subject),
+            Some((Some(subject), key)) => key.with_subject(&subject),
             _ => self.key().clone(),
         }
     }
@@ -330,13 +330,10 @@ impl Take {
         subjects
             .enumerate()
             .filter_map(move |(place, (subject, key))| {
-                let counts = rule
-                    .counts()
-                    .counts
-                    .iter()
-                    .filter(|count| count.subject == place);
+                let counts = rule.counts().list.iter();
+                let counts = counts.filter(|count| count.subject == place);
                 let known = counts.filter_map(|count| known(&count.places)).max()?;
-                let key = key.as_ref()?.of_subject(subject.name());
+                let key = key.as_ref()?.with_subject(subject.name());
                 Some((key, known))
             })
     }

@@ -150,7 +150,7 @@ impl Warning {
     }
 
     /// About this field, quota, plan or reason.
-    pub(crate) fn of(kind: WarningKind, name: impl fmt::Display) -> Self {
+    pub(crate) fn with_name(kind: WarningKind, name: impl fmt::Display) -> Self {
         Self {
             name: Some(Cow::Owned(name.to_string())),
             ..Self::new(kind)
@@ -161,7 +161,7 @@ impl Warning {
     pub(crate) fn unknown_plan(name: &str) -> Self {
         const MAX_CHARS: usize = 64;
         let name: String = name.escape_default().take(MAX_CHARS).collect();
-        Self::of(WarningKind::UnknownPlan, name)
+        Self::with_name(WarningKind::UnknownPlan, name)
     }
 
     pub(crate) fn log(&self) {

@@ -204,7 +204,7 @@ impl Store for RedbStore {
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         let (ask, change) = (ask.clone(), change.clone());
         self.transact(move |counts| match change {
-            Change::GiveBack(receipt) => counts.refund(&ask, &receipt),
+            Change::Refund(receipt) => counts.refund(&ask, &receipt),
             Change::Forget => counts.reset(&ask.name("")),
             _ => {
                 let message = format!("a database has no {change:?}");

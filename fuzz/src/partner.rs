@@ -72,7 +72,7 @@ fn hold(status: u16, fields: impl Iterator<Item = (HeaderName, HeaderValue)>) ->
         runtime.block_on(async {
             let partner = limits.outgoing("partner");
             let turn = partner.ready("us").await.expect("a turn");
-            turn.heard(status, &headers);
+            turn.observe_response(status, &headers);
             for _ in 0..8 {
                 tokio::task::yield_now().await;
             }

@@ -2,11 +2,11 @@
 --
 -- A count is a string, or the mark that a reset leaves: CALENDAR_MARK, and big-endian integers of 7
 -- bytes,
---   ends         where its period ends: it stands, whatever becomes of the clock and the time zone
+--   ends         when its period ends: neither the clock nor the time zone changes it
 --   since        when it began to count: receipts name both
 --   used         units
--- A take says its period by the clock as its process knows it, and the end of the next one. If the
--- clock here is outside of both, nothing is written, and the process asks again.
+-- A take names its period, by the clock of its process, and the end of the next one. If the
+-- server's clock is outside of both, nothing is written, and the process asks again.
 
 -- The functions of these states. They are made only in calls that need them.
 local function calendar_functions()
@@ -49,10 +49,11 @@ local function calendar_functions()
     if units > 0 then state.used, state.is_changed = state.used + units, true end
   end
 
-  -- Charges as many units as may be used with those owed, if they were reserved in this period.
+  -- Charges units beyond a reservation of this period, up to the limit with debt.
   local function owe(state, units)
-    local most, ends = unpack('>I7I7', question, state.rule.behind)
-    units = ends == state.ends and ends > now and max(min(units, most - state.used), 0) or 0
+    local limit_with_debt, ends = unpack('>I7I7', question, state.rule.behind)
+    local is_its = ends == state.ends and ends > now
+    units = is_its and max(min(units, limit_with_debt - state.used), 0) or 0
     spend(state, units)
     return answer(state, ALLOWED, 1, units)
   end
@@ -72,7 +73,7 @@ local function calendar_functions()
 
   local function write(state, key)
     local text = pack(CALENDAR_STATE, CALENDAR_MARK, state.ends, state.since, state.used)
-    -- A clock that is put back finds it.
+    -- Two days more: the count is still there if the clock is set back.
     local expiry = floor((state.ends - now) / MILLISECOND) + TWO_DAYS
     return pcall('SET', key, text, 'PX', format('%.0f', expiry)).err
   end

@@ -1,5 +1,5 @@
--- Charges the count of the calendar that `calendar_read` has found, as many takes as were charged
--- beside it, and answers.
+-- Charges the count of the calendar that `calendar_read` has read, for as many takes as the count
+-- of windows beside it was charged, and adds the answers.
 --
 -- Uses   is_usual, allowed, replies, and others of the usual case, in its loop
 if period and rows ~= 1 and now <= deadline then is_usual, allowed = true, fitting end
@@ -11,7 +11,7 @@ if period and is_usual then
     -- A server that has written the count of windows does not refuse this.
     local set, written = rows == 1 and call or pcall, nil
     if is_new_period then
-      -- A clock that is put back finds it.
+      -- Two days more: the count is still there if the clock is set back.
       local expiry = floor((ends - now) / MILLISECOND) + TWO_DAYS
       written = set('SET', keys[period], state, 'PX', format('%.0f', expiry))
     else

@@ -1,7 +1,7 @@
--- The usual case of a count of the calendar: it stands behind a count of windows, or alone.
+-- Reads the usual case of a count of the calendar, alone or after a count of windows.
 --
 -- Uses   rows, takes, at, and others of the usual case, in its loop
--- Gives  rows: 1 if this lets the count of windows be in its usual case, too
+-- Gives  rows: 1 if the count of windows may be in its usual case, too
 --        fitting: how many takes have room here
 --        period: the place of the key, if it is in its usual case; and what its state says
 --        next_place

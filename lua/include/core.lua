@@ -4,7 +4,7 @@
 --
 -- A rule has: its quotas in its array part, each with its limit; number: how many they are, or 0
 -- if it is of permits, or CALENDAR; expiry, slice: see formats.md; this_slice: the number of the
--- slice of now; behind: where the question says more of it; other: the functions of its states, if
+-- slice of now; behind: where the question continues after it; other: the functions of its states, if
 -- they are not the algorithm's. A state is what stands under a key. It has: rule, is_changed;
 -- perhaps error; perhaps held: for how many microseconds more the key is held; and for each quota n
 -- own[n].used, the units that count now. The core, whose function `core_begin` opens, uses these
@@ -81,7 +81,7 @@ local function fits(state, cost, takes)
   return takes
 end
 
--- An answer to takes that are answered alike, with what each quota is like behind them.
+-- The answer to takes that have one answer, with the state of each quota after them.
 local function answer(state, verdict, alike, number)
   local rule, own, text = state.rule, state.own, nil
   for n = 1, rule.number do
@@ -130,13 +130,12 @@ local function answers(state, cost, takes, fitting)
   return text .. answer(state, verdict, takes - fitting, number)
 end
 
--- Charges as many of these units as may be used under each quota together with those owed, and says
--- how many they are.
+-- Charges these units up to the limit with debt of each quota, and returns how many were charged.
 local function owe(state, units)
-  local rule, at, most = state.rule, state.rule.behind, nil
+  local rule, at, limit_with_debt = state.rule, state.rule.behind, nil
   for n = 1, rule.number do
-    most, at = unpack('>I7', question, at)
-    units = max(min(units, most - state.own[n].used), 0)
+    limit_with_debt, at = unpack('>I7', question, at)
+    units = max(min(units, limit_with_debt - state.own[n].used), 0)
   end
   spend(state, units)
   -- A bucket above its burst drains for longer than a full one: its key gets a longer expiry.

@@ -74,7 +74,7 @@ local function prepare(state)
   if not known and since <= now and stamp ~= now then state.serial = 0 end
   for n = 1, rule.number do
     local counter, quota = own[n], rule[n]
-    -- One that is new, was not charged at that instant, or counts for another time, may need a
+    -- A counter that is new, was not charged at that instant, or counts for another time may need a
     -- later expiry.
     sets_expiry = sets_expiry or counter.needed_until ~= stamp + quota.life
     if counter.quota ~= quota then
@@ -102,7 +102,7 @@ local function write(state, key)
   local expiry = rule.expiry
   for t = 1, #counters do
     local counter = counters[t]
-    -- What is damaged may say that it never ends.
+    -- A damaged state may have an end that never comes.
     local ends = min(max(counter.needed_until, ends_at(counter)), now + 2 * TEN_YEARS)
     local needed = ends - now + 2 * max(counter.quota.life / 16, SLICE)
     expiry = max(expiry, ceil(needed / MILLISECOND))

@@ -20,7 +20,7 @@ local function earlier_quota(max, window, burst)
   return quota
 end
 
--- The units that have not drained at that instant.
+-- The units that have not drained at this instant.
 local function used_at(counter, time)
   local quota, units, passed = counter.quota, counter.units, time - counter.start
   if passed <= 0 then return units end
@@ -48,7 +48,7 @@ local function read_counter(raw, from, stamp, rule_quota)
     quota = earlier_quota(max, window, burst)
   end
   local paced_for = math.max(needed_until - stamp - quota.life, 0)
-  -- Where it says since when it is paced, it does not say when it was charged: 0 is never.
+  -- With `paced_since`, the state does not contain `needed_until`: 0 is before any charge.
   if paced_for > 0 then needed_until = 0 end
   return { quota = quota, used = 0, needed_until = needed_until,
     refundable_since = refundable_since, start = start, units = units,

@@ -8,7 +8,7 @@ local function read_quota(from)
     pace_units = pace_units, pace_micros = pace_micros }, behind
 end
 
--- When so many units, which stand at the bottom of the bucket, have drained.
+-- When this number of units at the bottom of the bucket has drained.
 local function drains_at(counter, units)
   local quota = counter.quota
   local product = units * quota.pace_micros
@@ -21,8 +21,8 @@ local function new_counter(quota)
     paced_since = 0 }
 end
 
--- A charge under another max makes the bucket drain at that one. It is as full, and of the unit that
--- drains as much has drained, rounded down to a microsecond of the new pace.
+-- After a charge under another max the bucket drains at the pace of that max. It stays as full, and
+-- the drained part of its current unit stays, rounded down to a microsecond of the new pace.
 local function serve(counter, quota)
   local before, passed = counter.quota, max(now - counter.start, 0)
   if before.max == quota.max then return end
@@ -58,7 +58,7 @@ local function follow_clock_back(counter)
   counter.paced_since = min(counter.paced_since, now)
 end
 
--- What the reply says of several takes that were charged alike: the units that each counter holds.
+-- The addition to the reply about several takes with one answer: the units that each counter holds.
 local function held_units(state)
   local text = ''
   for n = 1, state.rule.number do text = text .. pack(HELD, state.own[n].units) end

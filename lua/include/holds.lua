@@ -1,6 +1,6 @@
--- Reads whether keys are held, where they may be. Behind the keys of such a call stand as many
--- others: each is a hold (hold.lua), or tells of failures (lockout.lua), or is missing. Where all
--- are missing, the call goes on as one about keys that are never held.
+-- Reads whether keys are held, in a call about keys that may be. Behind its keys, KEYS has a second
+-- key for each: a hold (hold.lua), failures (lockout.lua), or no value. If none of them has a
+-- value, the call continues as one about keys that are never held.
 --
 -- Uses   kind; values: of all keys, or false
 -- Gives  kind and KEYS as of such a call; holds: by place, what was found, or nil if nothing was

@@ -28,7 +28,7 @@ local function permit_functions()
     elseif holder > 0 then
       state.held, state.is_changed = state.held + 1, true
       added[#added + 1] = format('%.0f', floor(now / MILLISECOND) + 1 + rule.expiry)
-      -- Where others have a slice of time, a rule of permits has the number of the process.
+      -- In place of a slice of time, a rule of permits has the number of the process.
       added[#added + 1] = pack('>I7I7', rule.slice, holder)
     end
     return pack(ANSWER, verdict, takes, 0, state.held, 0)
@@ -39,11 +39,11 @@ local function permit_functions()
     if type(written) == 'table' then return written.err end
     written = pcall('PEXPIRE', key, format('%.0f', 2 * state.rule.expiry))
     if type(written) == 'table' then
-      -- No permit is left that nobody has.
+      -- Without an expiry the permits of takes that get an error would stay: they are removed.
       for n = 2, #state.added, 2 do call('ZREM', key, state.added[n]) end
       return written.err
     end
-    -- Those of processes that were killed.
+    -- Removes permits whose lease has ended, such as those of killed processes.
     call('ZREMRANGEBYSCORE', key, '-inf', state.millis)
   end
 

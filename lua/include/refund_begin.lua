@@ -17,7 +17,7 @@
 -- once.
 --
 -- Gives  the locals below: key is the count in hand; `next_receipt` reads the next refund into
---        receipt_stamp, receipt_serial, receipt_units; most, the most units to give back; and
+--        receipt_stamp, receipt_serial, receipt_units; max_units, the most units to give back; and
 --        receipt_windows, a set
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
@@ -30,14 +30,14 @@ if not now then
   local clock = call('TIME')
   now = clock[1] * 1000000 + clock[2]
 end
-local receipt_stamp, receipt_serial, receipt_units, most, receipt_windows
+local receipt_stamp, receipt_serial, receipt_units, max_units, receipt_windows
 local replies, next_at = {}, 1
 
 local function next_receipt()
   local number, window
-  receipt_stamp, receipt_serial, receipt_units, most, number, next_at =
+  receipt_stamp, receipt_serial, receipt_units, max_units, number, next_at =
     unpack(RECEIPT, ARGV[1], next_at)
-  if receipt_units < most then most = receipt_units end
+  if receipt_units < max_units then max_units = receipt_units end
   receipt_windows = {}
   for _ = 1, number do
     window, next_at = unpack('>I7', ARGV[1], next_at)

@@ -1,7 +1,7 @@
 -- Units that were given back. The units of a key are numbered in the order of their charges, and
--- units that were given back are ranges of such numbers. A range begins where the charge did that
--- they were given back of, or earlier: of more ranges than may be kept, two become one, as if the
--- later units had been given back of charges before their own.
+-- units that were given back are ranges of these numbers. A range begins at the first unit of the
+-- charge that was given back, or earlier: where there are more ranges than are kept, two are
+-- merged, as if the later units had been given back from charges before their own.
 --
 -- They are a string: a byte that no text begins with, and big-endian integers of 7 bytes:
 --   since         an instant, for the algorithm
@@ -18,7 +18,7 @@ local function are_ranges(text)
     and byte(text) == REFUNDED_MARK
 end
 
--- How many ranges begin before this unit. Mostly none does: the search begins with the first.
+-- How many ranges begin before this unit: usually none, so the search begins with the first.
 local function ranges_before(ranges, unit)
   local low, high, middle = 0, (#ranges - RANGES_SIZE) / RANGE_SIZE, 0
   while low < high do

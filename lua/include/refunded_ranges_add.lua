@@ -45,7 +45,7 @@ local function give_back(ranges, since, unit, back, first, max)
     list = { unpack(all, ranges, RANGES_SIZE + 1) }
     table.remove(list)
   end
-  -- The last range that begins with this unit or before it, or one of its own.
+  -- The last range that begins with this unit or before it, or a new range.
   while list[at + 2] and list[at + 2] <= unit do at = at + 2 end
   if at < 0 or end_at(list, at) < unit then
     at = at + 2
@@ -56,8 +56,8 @@ local function give_back(ranges, since, unit, back, first, max)
   while list[at + 2] and list[at + 2] <= end_at(list, at) do join(list, at) end
   local is_inexact = #list > 2 * max
   if is_inexact then
-    -- The nearest two become one. Between them are the fewest units that still count: none, if both
-    -- count no more.
+    -- Merges the nearest two: the fewest units that still count are between them, or none, if both
+    -- ranges have ceased to count.
     local least, nearest = math.huge, 1
     for n = 1, #list - 3, 2 do
       local between = end_at(list, n + 2) <= first and 0 or list[n + 2] - end_at(list, n)

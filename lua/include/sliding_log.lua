@@ -41,7 +41,7 @@ local function entry_of(member)
   return of, before, with
 end
 
--- What few entries say. `text` is that of an entry, or nil.
+-- The fields that few entries have. `text` is that of an entry, or nil.
 local function more_of(text)
   local more = { refunded = nil, long_window = 0, long_units = 0, long_until = 0,
     refundable_since = 0 }
@@ -55,7 +55,7 @@ end
 -- What was given back, or nil.
 local function refunded_of(state) return state.more and state.more.refunded end
 
--- Reads the newest entry into a state that is that of an empty set so far.
+-- Reads the newest entry into a state that is still that of an empty set.
 local function read_log(state, member)
   local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, largest, serial, more, _
   if #member == LOG_ENTRY_SIZE or #member == LOG_ENTRY_AND_MORE_SIZE then

@@ -51,16 +51,16 @@ local function load(key, rule)
   return state
 end
 
--- How many of the first `high` members are needless: stamped at `left` or before, or with at least
--- `most` units behind them; the member that says what was given back is one of them. It also returns
--- the stamp of the next entry, if it looked at that. It is a binary search by rank.
-local function count_needless(state, high, most, left)
+-- Searches by rank, in halves: how many of the first `high` members are needless, which are those
+-- stamped at `left` or before, those with at least `max_units` units behind them, and the member
+-- that says what was given back. It also returns the stamp of the next entry, if it has read that.
+local function count_needless(state, high, max_units, left)
   local low, next_stamp = refunded_of(state) and 1 or 0, nil
   while low < high do
     local middle = floor((low + high) / 2)
     local of, _, with = entry_of(call('ZRANGE', state.key, middle, middle)[1])
     if not of then of, with = now, state.total end
-    if of <= left or units_behind(state, with) >= most then
+    if of <= left or units_behind(state, with) >= max_units then
       low = middle + 1
     else
       high, next_stamp = middle, of
@@ -92,7 +92,7 @@ local function ends_at(counter) return counter.state.last_charge + counter.windo
 local function prepare(state)
   local newest, stamp, own = state.newest, state.stamp, state.own
   if stamp > now then
-    -- What lies in the future becomes a part of this charge.
+    -- Charges in the future become a part of this one.
     local first = call('ZRANGEBYSCORE', state.key, now_text, '+inf', 'LIMIT', '0', '1')[1]
     local _, before = entry_of(first)
     local more = state.more or more_of()
@@ -102,7 +102,7 @@ local function prepare(state)
     state.oldest_stamp, stamp = min(state.oldest_stamp, now), now
     state.stamp = now
   end
-  -- An entry that holds nothing, since all of it was given back, is replaced as well.
+  -- An entry without units, since all of them were given back, is replaced as well.
   local is_same_millisecond = floor(stamp / MILLISECOND) == floor(now / MILLISECOND)
   local merges = newest and (is_same_millisecond or state.total == state.oldest_base)
   if not merges then state.base = state.total end
@@ -145,8 +145,8 @@ local function note_more(state, window)
   end
 end
 
--- The stamp and the base of the entries that begin with this member. The new entry takes the place of
--- the newest, or none is left but it.
+-- The stamp and the base of the entries from this member on. They are those of the new entry if it
+-- replaces the newest, or if no other entry is left.
 local function beginning(state, first)
   local oldest, base = entry_of(first)
   if not oldest or oldest >= now or state.merges and first == state.newest then
@@ -155,10 +155,10 @@ local function beginning(state, first)
   return oldest, base
 end
 
--- While a longer window of an earlier charge is in use: entries that have left the window of this
--- charge, and have `long_units` behind them, become one, which counts until the last of them would.
--- Returns the stamp up to which entries go, for commands, or nil, and the entry that takes their
--- place, or nil.
+-- While a longer window of an earlier charge is in use: merges the entries that have left the
+-- window of this charge, and have `long_units` behind them, into one, which counts as long as the
+-- last of them. Returns the stamp up to which entries are removed, for commands, or nil, and the
+-- entry that replaces them, or nil.
 local function merge_oldest(state, window)
   local more, edge = state.more, nil
   local left = now - more.long_window
@@ -177,11 +177,11 @@ local function merge_oldest(state, window)
 end
 
 -- Finds where the entries begin that some window needs, if it is time to remove those before: where
--- more units are held than any quota counts; while longer windows of earlier charges need something;
--- or once the set has more units than the longest window can have entries, which are at most `most`,
--- and one in a millisecond. Returns the stamp up to which entries go, for commands, or nil, and the
--- entry that takes their place, or nil.
-local function trim(state, window, most)
+-- more units are held than any quota counts; while longer windows of earlier charges need
+-- something; or once the set has more units than the longest window can have entries: at most
+-- `max_units`, and one in a millisecond. Returns the stamp up to which entries are removed, for
+-- commands, or nil, and the entry that replaces them, or nil.
+local function trim(state, window, max_units)
   local key, oldest, base = state.key, nil, nil
   local is_beyond = (state.total - state.oldest_base) % MODULUS > MAX_HELD
   if is_beyond then
@@ -191,7 +191,7 @@ local function trim(state, window, most)
     return nil
   elseif state.more and state.more.long_window > 0 then
     return merge_oldest(state, window)
-  elseif units_behind(state, state.oldest_base) <= min(most, window / MILLISECOND) then
+  elseif units_behind(state, state.oldest_base) <= min(max_units, window / MILLISECOND) then
     return nil
   end
   for n = 1, is_beyond and 0 or #state.own do
@@ -221,7 +221,7 @@ local function write(state, key)
   note_more(state, window)
   local edge, merged = trim(state, window, longest.max)
   local entry = entry_text(state, now, window, largest)
-  -- What counts for nothing, or comes again in the new entry, goes first.
+  -- First removes the entries that count no more, or are contained in the new one.
   local written
   if state.is_stale then
     written = pcall('DEL', key)

@@ -15,7 +15,7 @@ local function refund_all(number)
   for _ = 1, number do
     next_receipt()
     local is_its = counts and receipt_stamp == ends and receipt_serial == since
-    local given_back = is_its and min(most, left) or 0
+    local given_back = is_its and min(max_units, left) or 0
     left = left - given_back
     replies[#replies + 1] = given_back
   end

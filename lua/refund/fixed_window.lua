@@ -9,7 +9,7 @@
 
 local function refund_counter(counter)
   if receipt_stamp < counter.start then return 0 end
-  local taken = min(most, used_now(counter))
+  local taken = min(max_units, used_now(counter))
   counter.units = counter.units - taken
   return taken
 end

@@ -35,7 +35,7 @@ local function refund_counter(counter)
   if receipt_stamp >= counter.paced_since then
     left = max(left, receipt_units - touched(counter, receipt_stamp))
   end
-  local taken = max(min(most, left, whole), 0)
+  local taken = max(min(max_units, left, whole), 0)
   counter.units = counter.units - taken
   return taken
 end

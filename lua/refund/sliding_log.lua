@@ -93,7 +93,7 @@ local function refund(state)
     stamp = receipt_stamp
   end
   if stamp + window <= now then return 0 end
-  local taken = min(most, units_behind(state, from))
+  local taken = min(max_units, units_behind(state, from))
   if is_own and is_newest then
     local first = max(from, refunded and ranges_end(refunded) or 0)
     taken = min(taken, (state.total - first) % MODULUS)

@@ -32,7 +32,7 @@ local function refund_counter(counter)
   if stamp + counter.quota.window <= now then return 0 end
   if floor(stamp / counter.quota.variant) ~= floor(receipt_stamp / counter.quota.variant) then return 0 end
   local held = (with - with_last) % MODULUS
-  local taken = min(most, held)
+  local taken = min(max_units, held)
   if taken == 0 then return 0 end
   local older, behind = sub(entries, 1, at), at + WINDOW_ENTRY_SIZE
   local own = pack(WINDOW_ENTRY, stamp, with)

@@ -70,7 +70,7 @@ named! {
 }
 
 impl Algorithm {
-    /// What the names of its keys end with, behind the path. No escaped path has a bare `~`.
+    /// The suffix of its keys' names, after the path. No escaped path has a bare `~`.
     pub(crate) const fn key_suffix(self) -> &'static str {
         match self {
             Self::SlidingLog => "",
@@ -100,13 +100,13 @@ impl Algorithm {
         }
     }
 
-    /// The most units that may be used under this quota together with those
-    /// [owed](crate::Store::owe), which are `owe_at_most`, or by default the quota's max once more.
-    /// A bucket owes no more than drains in ten years.
-    pub(crate) fn most(self, quota: &Quota, owe_at_most: Option<u64>) -> u64 {
+    /// The highest number of used units that a key may have under this quota: the limit, and the
+    /// units that it may [owe](crate::Store::owe), which are `owe_at_most` or by default the
+    /// quota's max once more. A bucket owes no more than drains in ten years.
+    pub(crate) fn limit_with_debt(self, quota: &Quota, owe_at_most: Option<u64>) -> u64 {
         let (limit, owed) = (self.limit(quota), owe_at_most.unwrap_or(quota.max()));
         let owed = match self {
-            Self::Gcra => owed.min(Pace::of(quota).drained(TEN_YEARS).0),
+            Self::Gcra => owed.min(Pace::new(quota).drained(TEN_YEARS).0),
             _ => owed,
         };
         match limit {
@@ -118,7 +118,7 @@ impl Algorithm {
     /// How long a charge under this quota counts at most, in microseconds.
     pub(crate) fn life(self, quota: &Quota) -> u64 {
         match self {
-            Self::Gcra => Pace::of(quota).life(quota),
+            Self::Gcra => Pace::new(quota).life(quota),
             _ => quota.window_micros(),
         }
     }
@@ -126,7 +126,7 @@ impl Algorithm {
     /// How long the first charge of a key counts, in microseconds.
     pub(crate) fn life_of_first(self, quota: &Quota, cost: u64) -> u64 {
         match self {
-            Self::Gcra => Pace::of(quota).time_for(cost).max(1),
+            Self::Gcra => Pace::new(quota).time_for(cost).max(1),
             _ => quota.window_micros(),
         }
     }
@@ -172,13 +172,13 @@ impl Algorithm {
 /// states do.
 #[cfg(feature = "redis")]
 impl Algorithm {
-    /// What a question tells the script about a quota, behind its max and its window.
+    /// The numbers that a question has for a quota after its max and its window.
     pub(crate) fn script_numbers(self, quota: &Quota, sub_windows: u16) -> Vec<u64> {
         match self {
             Self::SlidingLog | Self::FixedWindow => Vec::new(),
             Self::SlidingWindow => vec![sub_windows.into()],
             Self::Gcra => {
-                let pace = Pace::of(quota);
+                let pace = Pace::new(quota);
                 vec![quota.burst(), pace.life(quota), pace.units, pace.micros]
             }
         }
@@ -198,13 +198,13 @@ impl Algorithm {
         if !self.tells_held() {
             return 0;
         }
-        let pace = Pace::of(quota);
+        let pace = Pace::new(quota);
         let before = pace.time_for(held.saturating_sub(later));
         pace.time_for(held).saturating_sub(before)
     }
 }
 
-/// What an algorithm keeps for one key. Instants are microseconds.
+/// The state of an algorithm under one key. Instants are microseconds.
 pub(super) trait AlgorithmState {
     /// Finds how much of each quota is used.
     fn load(&self, now: u64, quotas: &[Quota], uses: &mut [QuotaUse]);
@@ -246,7 +246,7 @@ pub(super) enum AnyState {
 }
 
 impl AnyState {
-    /// With nothing charged.
+    /// A state in which nothing is charged.
     pub(super) fn new(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::default()),
@@ -299,13 +299,13 @@ impl AnyState {
         quotas: &[Quota],
         sub_windows: u16,
         units: u64,
-        most: &dyn Fn(&Quota) -> u64,
+        limit_of: &dyn Fn(&Quota) -> u64,
     ) -> u64 {
         match self {
-            Self::SlidingLog(state) => state.owe(now, quotas, units, most),
-            Self::SlidingWindow(state) => state.owe(now, quotas, sub_windows, units, most),
-            Self::Gcra(state) => state.owe(now, quotas, sub_windows, units, most),
-            Self::FixedWindow(state) => state.owe(now, quotas, sub_windows, units, most),
+            Self::SlidingLog(state) => state.owe(now, quotas, units, limit_of),
+            Self::SlidingWindow(state) => state.owe(now, quotas, sub_windows, units, limit_of),
+            Self::Gcra(state) => state.owe(now, quotas, sub_windows, units, limit_of),
+            Self::FixedWindow(state) => state.owe(now, quotas, sub_windows, units, limit_of),
         }
     }
 

@@ -57,7 +57,7 @@ impl<'a> ByteReader<'a> {
         let max = self.number_up_to(Quota::MAX_UNITS, "a quota's max")?;
         let window = self.window()?;
         check(window > 0, "a quota's window")?;
-        Ok(Quota::of_micros(max, window))
+        Ok(Quota::from_micros(max, window))
     }
 
     /// The length of a list. Each of its items has at least one byte, so that a list which is read
@@ -70,7 +70,7 @@ impl<'a> ByteReader<'a> {
         }
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes are left.
     pub(super) fn end(self) -> Result<(), CountError> {
         match self.0.len() {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! What counts in a period of the calendar.
+//! Counts of a period of the calendar.
 
 use super::Algorithm;
 use super::core::{Asked, Counts, Now};
@@ -16,14 +16,14 @@ pub(crate) struct Calendar {
     /// Its window is the longest of such periods.
     pub(crate) quotas: [Quota; 1],
     pub(crate) owe_at_most: Option<u64>,
-    /// Units that are charged in another store, and not there for this one.
+    /// Units of the period that were charged in another store: this one may not admit them.
     pub(crate) used_elsewhere: u64,
 }
 
-/// What stands under a key.
+/// The count under a key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CalendarCount {
-    /// Where its period ends. Neither a step of the clock nor another time zone changes it.
+    /// When its period ends. Neither a step of the clock nor another time zone changes it.
     pub(crate) end: u64,
     /// When it began to count, so that receipts from before a reset are known.
     pub(crate) since: u64,
@@ -37,23 +37,23 @@ impl Calendar {
         self.quotas[0].max()
     }
 
-    /// How many units may be used together with those owed.
-    pub(crate) fn most(&self) -> u64 {
-        Algorithm::SlidingLog.most(&self.quotas[0], self.owe_at_most)
+    /// The highest number of used units that a key may have, with those that it owes.
+    pub(crate) fn limit_with_debt(&self) -> u64 {
+        Algorithm::SlidingLog.limit_with_debt(&self.quotas[0], self.owe_at_most)
     }
 
-    /// For how long a charge counts at most, with a change of clocks.
+    /// The longest time for which a charge counts, with a change of clocks.
     pub(crate) const fn life(&self) -> u64 {
         self.period.usual_micros() + 24 * HOUR
     }
 
-    /// What a fallback may admit of it in a period.
-    pub(crate) fn of_share(&self, share: Share) -> Self {
+    /// The part of it that a fallback may admit in a period.
+    pub(crate) fn for_share(&self, share: Share) -> Self {
         let [quota] = &self.quotas;
         let max = share.at_least_one_of(quota.max());
         Self {
-            quotas: [Quota::of_micros(max, quota.window_micros())],
-            owe_at_most: self.owe_at_most.map(|units| share.of(units)),
+            quotas: [Quota::from_micros(max, quota.window_micros())],
+            owe_at_most: self.owe_at_most.map(|units| share.times(units)),
             ..self.clone()
         }
     }
@@ -62,11 +62,11 @@ impl Calendar {
     pub(crate) fn of_an_hour(&self, cost: u64) -> Windows {
         let part = self.max() / (self.period.usual_micros() / HOUR);
         let max = part.max(cost.max(1)).min(self.max());
-        let quotas = [Quota::of_micros(max, HOUR)];
+        let quotas = [Quota::from_micros(max, HOUR)];
         Windows::new(
             Algorithm::SlidingLog.into(),
             quotas.into(),
-            Some(self.most()),
+            Some(self.limit_with_debt()),
         )
     }
 
@@ -91,7 +91,7 @@ impl CalendarCount {
     /// then, it counts on.
     const KEPT_BEHIND: u64 = 48 * HOUR;
 
-    /// What counts at this instant: in its period, or in a new one with this end.
+    /// The count at this instant: this one, or an empty one of a new period with this end.
     pub(crate) fn at(self, now: u64, end: impl FnOnce() -> u64) -> Self {
         if self.end > now {
             return self;
@@ -135,7 +135,7 @@ impl Counts for CalendarCount {
     fn owe(&mut self, of: &Calendar, now: Now, receipt: &Receipt, units: u64) -> u64 {
         let mut count = self.at(now.wall, || receipt.stamp());
         let is_its = count.end == receipt.stamp() && count.end > now.wall;
-        let units = units.min(of.most().saturating_sub(count.uses(of).used));
+        let units = units.min(of.limit_with_debt().saturating_sub(count.uses(of).used));
         let charged = if is_its { units } else { 0 };
         if charged > 0 {
             count.used += charged;

@@ -31,7 +31,7 @@ impl Now {
     }
 }
 
-/// What a take asks of one of its counts.
+/// The question of a take about one of its counts.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) spec: &'a Spec,
@@ -41,7 +41,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) hold: Hold,
 }
 
-/// What a take finds of the failures and the hold of a key.
+/// The failures and the hold of a key, as a take finds them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Hold {
     /// For how much longer the key is held, in microseconds.
@@ -50,7 +50,7 @@ pub(crate) struct Hold {
     pub(crate) has_failures: bool,
 }
 
-/// What a kind of count does with the state under a key.
+/// The operations of a kind of count on the state under a key.
 pub(super) trait Counts {
     /// How it counts.
     type Spec;
@@ -83,7 +83,7 @@ pub(crate) enum StateKind {
     Hold,
 }
 
-/// What a store keeps under a name.
+/// The state that a store keeps under a name.
 #[derive(Debug)]
 pub(crate) enum State {
     Windows(Count),
@@ -108,7 +108,7 @@ macro_rules! ask {
 impl StateKind {
     pub(crate) const ALL: [Self; 4] = [Self::Windows, Self::Calendar, Self::Permits, Self::Hold];
 
-    pub(crate) const fn of(spec: &Spec) -> Self {
+    pub(crate) const fn from_spec(spec: &Spec) -> Self {
         match &spec.kind {
             Kind::Windows(_) => Self::Windows,
             Kind::Calendar(_) => Self::Calendar,
@@ -118,7 +118,7 @@ impl StateKind {
 }
 
 impl State {
-    /// With nothing charged.
+    /// A state in which nothing is charged.
     pub(crate) fn new(kind: StateKind, spec: &Spec) -> Self {
         match &spec.kind {
             _ if kind == StateKind::Hold => Self::Hold(LockoutState::default()),
@@ -190,7 +190,8 @@ impl State {
         }
     }
 
-    /// What it is worth to keep it where there is no room. `None`: it is kept.
+    /// Its rank where there is no room for all states: the lowest is dropped first. `None`: it is
+    /// kept.
     pub(crate) fn worth(&self, now: u64) -> Option<(bool, u64)> {
         match self {
             Self::Hold(known) => known.worth(now),
@@ -199,7 +200,7 @@ impl State {
     }
 }
 
-/// Where the states of a take's counts are, by their places.
+/// Access to the states of a take's counts by their places.
 pub(crate) trait States {
     fn state(&mut self, place: usize) -> &mut State;
 

@@ -7,7 +7,7 @@ use super::spec::Windows;
 use crate::decision::{Decision, Receipt};
 use crate::quota::{MAX_QUOTAS, Quota};
 
-/// What counts under one key: the state of the algorithm that charged it last.
+/// The count under one key: the state of the algorithm that charged it last.
 ///
 /// A count belongs to one algorithm. A take by another algorithm starts afresh: if it is charged,
 /// what was counted before is gone, and nothing of it can be given back. (Stores keep a count for
@@ -49,7 +49,7 @@ impl Count {
         }
     }
 
-    /// What a take makes of the default count where the cost fits.
+    /// The default count after a take whose cost fits.
     pub(crate) fn charged_once(
         config: AlgorithmConfig,
         now: u64,
@@ -136,9 +136,9 @@ impl Count {
             }
             return charged;
         }
-        let most = |quota: &Quota| algorithm.most(quota, at_most);
+        let limit_of = |quota: &Quota| algorithm.limit_with_debt(quota, at_most);
         let sub_windows = config.number_of_sub_windows();
-        self.state.owe(now, quotas, sub_windows, units, &most)
+        self.state.owe(now, quotas, sub_windows, units, &limit_of)
     }
 
     /// Gives back up to `units` of an earlier take, which was charged under these quotas, and

@@ -1,4 +1,4 @@
-//! What an algorithm keeps for one window.
+//! The counter that an algorithm keeps for one window.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::byte_reader::{ByteReader, ByteWriter};
 use super::count::CountError;
 use crate::quota::Quota;
 
-/// What an algorithm keeps for one window, in constant memory. Instants are microseconds, and
+/// The counter of an algorithm for one window, in constant memory. Instants are microseconds, and
 /// `last_charge` is the instant of the last charge of its key.
 pub(super) trait Counter: fmt::Debug + Clone {
     /// The most ranges of refunded units that are kept, if refunds have to know how many units
@@ -50,7 +50,7 @@ pub(super) trait Counter: fmt::Debug + Clone {
     /// Charges units, whether or not they fit under a limit. `level` is that of this instant.
     fn charge(&mut self, now: u64, level: Level, units: u64);
 
-    /// Nothing of it counts, and no take of before is given back any more.
+    /// Nothing of it counts any more, and no earlier take is given back.
     fn restart(&mut self) {}
 
     /// Gives back units of a take that still count, and returns how many.

@@ -1,4 +1,4 @@
-//! What algorithms share that keep a counter for each window, in constant memory.
+//! The state of algorithms that keep a counter for each window, in constant memory.
 
 use smallvec::SmallVec;
 
@@ -143,17 +143,17 @@ impl<T: Counter> Counters<T> {
         quotas: &[Quota],
         sub_windows: u16,
         units: u64,
-        most: &dyn Fn(&Quota) -> u64,
+        limit_of: &dyn Fn(&Quota) -> u64,
     ) -> u64 {
         let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
         let mut uses = [QuotaUse::default(); MAX_QUOTAS];
         self.load(now, quotas, &mut uses);
         let rooms = uses.iter().zip(quotas);
-        let rooms = rooms.map(|(quota_use, quota)| most(quota).saturating_sub(quota_use.used));
+        let rooms = rooms.map(|(quota_use, quota)| limit_of(quota).saturating_sub(quota_use.used));
         let units = rooms.fold(units, u64::min);
         if units > 0 && now < self.last_charge {
             self.follow_clock_back(now);
-            return self.owe(now, quotas, sub_windows, units, most);
+            return self.owe(now, quotas, sub_windows, units, limit_of);
         }
         if units > 0 {
             self.charge(now, quotas, sub_windows, units);
@@ -274,7 +274,7 @@ fn pacing(quotas: &[Quota], index: usize) -> &Quota {
     same.min_by_key(|it| it.max()).unwrap_or(&quotas[index])
 }
 
-/// What a decision says about each quota. `ends_at` is called with the quota's index.
+/// The state of each quota for a decision. `ends_at` is called with the quota's index.
 fn states(
     uses: &[QuotaUse],
     now: u64,
@@ -298,7 +298,7 @@ impl<T: Counter> AlgorithmState for Counters<T> {
 
     fn reset(&mut self, now: u64) -> bool {
         let has_counted = self.kept.iter().any(|kept| kept.counter.ends_at() > now);
-        let quota = Quota::of_micros(0, MIN_WINDOW);
+        let quota = Quota::from_micros(0, MIN_WINDOW);
         *self = Self {
             kept: SmallVec::from_buf([KeptCounter {
                 counter: T::new(&quota, 1),

@@ -97,16 +97,16 @@ impl Entries {
         self.partition_point(|entry| behind(entry.total) >= units)
     }
 
-    /// Microseconds until no more than `most` units are left in the window. `behind` counts the
+    /// Microseconds until no more than `max_left` units are left in the window. `behind` counts the
     /// units behind a running total.
     pub(super) fn wait(
         &self,
         now: u64,
         window: u64,
-        most: u64,
+        max_left: u64,
         behind: impl Fn(u64) -> u64,
     ) -> u64 {
-        let too_few = self.partition_point(|entry| behind(entry.total) > most);
+        let too_few = self.partition_point(|entry| behind(entry.total) > max_left);
         let last_to_leave = self.get(too_few).or(self.newest);
         last_to_leave.map_or(0, |entry| {
             entry.stamp.saturating_add(window).saturating_sub(now)
@@ -215,7 +215,7 @@ impl Entries {
         self.older.back().map(|entry| entry.total)
     }
 
-    /// Nothing that is held counts any more: the next entry replaces all entries.
+    /// None of the entries counts any more: the next entry replaces all of them.
     pub(super) fn forget_held(&mut self) {
         self.floor = self.total();
     }

@@ -83,7 +83,7 @@ impl Counter for Bucket {
     fn new(quota: &Quota, _: u16) -> Self {
         Self {
             quota: *quota,
-            pace: Pace::of(quota),
+            pace: Pace::new(quota),
             start: 0,
             units: 0,
             paced_since: 0,
@@ -188,8 +188,8 @@ impl Counter for Bucket {
         let start = reader.number_near(last_charge)?;
         check(start <= last_charge, "the beginning of a busy time")?;
         // Besides what it holds it says what has drained within a pace.
-        let most = MAX_HELD + Quota::MAX_UNITS;
-        let units = reader.number_up_to(most, "a bucket's units")?;
+        let max = MAX_HELD + Quota::MAX_UNITS;
+        let units = reader.number_up_to(max, "a bucket's units")?;
         let paced_since = match reader.number_up_to(TEN_YEARS, "the time at one pace")? {
             0 => 0,
             paced_for => last_charge.saturating_add(1).saturating_sub(paced_for),

@@ -14,15 +14,15 @@ pub(crate) struct LockoutSpec {
     pub(crate) forget_after: u64,
 }
 
-/// What became of an admitted take.
+/// The outcome of an admitted take, as it is reported, or a question about the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reported {
     /// It failed. No other failure has this id.
     Failed(u64),
     Succeeded,
-    /// Nothing: it is only asked how many times the key was held.
+    /// No outcome: only asks how many times in a row the key was held.
     Nothing,
-    /// Nothing: it is only asked how many failures are left until the key is held.
+    /// No outcome: only asks how many failures are left until the key is held.
     AskAttempts,
 }
 
@@ -30,13 +30,13 @@ pub(crate) enum Reported {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LockoutState {
     until: u64,
-    /// From then on nothing of this is true.
+    /// From then on the whole state is void.
     ends: u64,
-    /// A request that was admitted before this instant counts nothing.
+    /// The outcome of a take that was admitted before this instant does not count.
     since: u64,
     /// How many times in a row the key was held.
     step: u64,
-    /// When each was told, and its id. Behind a hold, the one that has begun it.
+    /// When each was reported, and its id. After a hold has begun: the failure that has begun it.
     failures: Vec<(u64, u64)>,
 }
 
@@ -56,12 +56,12 @@ impl LockoutState {
         (1..TEN_YEARS).contains(&held).then_some(held)
     }
 
-    /// Whether a success would end something.
+    /// Whether a success would end failures or steps.
     fn has_failures(&self, now: u64) -> bool {
         self.ends > now && (self.step > 0 || !self.failures.is_empty())
     }
 
-    /// What a take finds of it.
+    /// The hold and the failures, as a take at this instant finds them.
     pub(crate) fn hold_at(&self, now: u64) -> Hold {
         Hold {
             time: self.held_for(now),
@@ -69,15 +69,16 @@ impl LockoutState {
         }
     }
 
-    /// For how much longer it is known, in microseconds.
+    /// For how much longer the state is needed, in microseconds.
     pub(crate) const fn needed_for(&self, now: u64) -> u64 {
         self.ends.saturating_sub(now)
     }
 
-    /// What it is worth to know this, where there is too much: failures that count more than steps,
-    /// and the longer, the more. `None` while the key is held.
+    /// Its rank where there is no room for all states: one with failures that count is above one
+    /// with steps alone, and one that ends later above one that ends earlier. `None` while the key
+    /// is held.
     pub(crate) fn worth(&self, now: u64) -> Option<(bool, u64)> {
-        let has_failures = self.failures.iter().any(|(told, _)| *told >= self.since);
+        let has_failures = self.failures.iter().any(|(at, _)| *at >= self.since);
         let is_held = self.held_for(now).is_some();
         (!is_held).then_some((has_failures, self.ends))
     }
@@ -89,7 +90,8 @@ impl LockoutState {
         self.until - now
     }
 
-    /// Without failures, hold and steps: what was admitted before counts nothing.
+    /// A state without failures, hold and steps: outcomes of takes that were admitted before do not
+    /// count.
     pub(crate) fn reset(spec: &LockoutSpec, now: u64) -> Self {
         Self {
             ends: now + spec.within,
@@ -98,9 +100,9 @@ impl LockoutState {
         }
     }
 
-    /// Counts what became of a take that was admitted then. The number is how many times in a row
-    /// the key was held, if this failure has begun the hold, or if it is only asked and the key is
-    /// held; or what else was asked.
+    /// Counts the outcome of a take that was admitted at `admitted`. Returns how many times in a
+    /// row the key was held, if this failure has begun the hold, or if that is asked and the key is
+    /// held; else 0, or the number of failures left, if that is asked.
     pub(crate) fn report(
         &mut self,
         spec: &LockoutSpec,
@@ -111,26 +113,21 @@ impl LockoutState {
         let mut next = self.at(spec, now);
         let admitted = admitted.min(now);
         let step_while_held = if next.until > now { next.step } else { 0 };
-        // A client chooses how late its failure is told, so a failure counts from its telling.
-        let counts = |since: u64, told: u64| {
-            told >= since && told + spec.within > now && told < now + spec.within
-        };
+        // A client chooses how late it reports a failure, which therefore counts from its report.
+        let counts =
+            |since: u64, at: u64| at >= since && at + spec.within > now && at < now + spec.within;
         match what {
             Reported::Nothing => return step_while_held,
             Reported::AskAttempts if next.until > now => return 0,
             Reported::AskAttempts => {
-                let told = next.failures.iter();
-                let counted = told.filter(|(told, _)| counts(next.since, *told)).count();
+                let known = next.failures.iter();
+                let counted = known.filter(|(at, _)| counts(next.since, *at)).count();
                 return spec.after.saturating_sub(counted).max(1) as u64;
             }
             Reported::Failed(id) => {
-                // It was asked before. One that has begun a hold is told again.
-                if let Some((told, _)) = next.failures.iter().find(|known| known.1 == id) {
-                    return if *told < next.since {
-                        step_while_held
-                    } else {
-                        0
-                    };
+                // It was reported before. The step of a hold that it has begun is returned again.
+                if let Some((at, _)) = next.failures.iter().find(|known| known.1 == id) {
+                    return if *at < next.since { step_while_held } else { 0 };
                 }
             }
             Reported::Succeeded => {}
@@ -142,7 +139,7 @@ impl LockoutState {
             (next.since, next.step) = (admitted + 1, 0);
         }
         let since = next.since;
-        next.failures.retain(|(told, _)| counts(since, *told));
+        next.failures.retain(|(at, _)| counts(since, *at));
         let begun = match what {
             Reported::Failed(id) => next.fail(spec, now, id),
             _ => 0,
@@ -165,7 +162,7 @@ impl LockoutState {
         self.step
     }
 
-    /// What of this is still true.
+    /// The part of the state that is still valid at this instant.
     fn at(&self, spec: &LockoutSpec, now: u64) -> Self {
         let mut known = match self.needed_for(now) {
             0 => Self::default(),
@@ -207,8 +204,8 @@ mod tests {
     #[test]
     fn so_many_failures_hold_the_key_longer_each_time() {
         let mut state = LockoutState::default();
-        let told: Vec<_> = (1..=3).map(|at| fail(&mut state, 1_000 + at, at)).collect();
-        assert_eq!(told, [0, 0, 1]);
+        let steps: Vec<_> = (1..=3).map(|at| fail(&mut state, 1_000 + at, at)).collect();
+        assert_eq!(steps, [0, 0, 1]);
         assert_eq!(state.held_for(1_003 * SECOND), Some(10 * SECOND));
         // What was asked before is told again, and counts nothing.
         assert_eq!([2, 3].map(|id| fail(&mut state, 1_003, id)), [0, 1]);
@@ -251,9 +248,9 @@ mod tests {
             let failed = Reported::Failed(at);
             (at * SECOND, (at - 900) * SECOND, failed)
         };
-        let told = [1_000, 1_001, 1_002].map(slow);
-        let told = told.map(|(now, admitted, what)| state.report(&spec(), now, admitted, what));
-        assert_eq!(told, [0, 0, 1]);
+        let steps = [1_000, 1_001, 1_002].map(slow);
+        let steps = steps.map(|(now, admitted, what)| state.report(&spec(), now, admitted, what));
+        assert_eq!(steps, [0, 0, 1]);
         // Others that were admitted before the hold.
         let (now, admitted, what) = slow(1_100);
         assert_eq!(state.report(&spec(), now, admitted, what), 0);
@@ -264,8 +261,8 @@ mod tests {
     #[test]
     fn a_clock_that_goes_back_keeps_nobody_from_failing() {
         let mut state = LockoutState::reset(&spec(), 1_000 * SECOND);
-        let told: Vec<_> = (1..=3).map(|id| fail(&mut state, 990 + id, id)).collect();
-        assert_eq!(told, [0, 0, 1]);
+        let steps: Vec<_> = (1..=3).map(|id| fail(&mut state, 990 + id, id)).collect();
+        assert_eq!(steps, [0, 0, 1]);
     }
 
     #[test]

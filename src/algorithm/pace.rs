@@ -12,7 +12,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// A quota without units is never charged, so its pace does not matter.
-    pub(super) fn of(quota: &Quota) -> Self {
+    pub(super) fn new(quota: &Quota) -> Self {
         let (max, window) = (quota.max().max(1), quota.window_micros());
         let common = greatest_common_divisor(max, window);
         Self {

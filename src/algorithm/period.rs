@@ -111,8 +111,8 @@ impl Period {
         Self { unit, zone: None }
     }
 
-    /// This month from such a day on, 1 to 28, which every month has: that of a subscription. Default:
-    /// the first; in a plan the day of its rule's month.
+    /// This month from such a day on, 1 to 28, which every month has: that of a subscription.
+    /// Default: the first; in a plan the day of its rule's month.
     ///
     /// # Errors
     ///
@@ -181,7 +181,7 @@ impl Period {
         }
     }
 
-    /// What the keys of its counts in a store end with.
+    /// The suffix of the names of its counts' keys.
     pub(crate) const fn ending(&self) -> &'static str {
         match self.unit {
             Unit::Day => "~day",
@@ -203,7 +203,7 @@ impl Period {
         }
     }
 
-    /// What may be said of where it begins.
+    /// The beginnings that this period accepts, for an error.
     pub(crate) const fn beginnings(&self) -> &'static str {
         match self.unit {
             Unit::Day => "a time zone in place of it: a day of \"Etc/GMT+6\" begins at 06:00 UTC",
@@ -472,8 +472,8 @@ mod zones {
             let of = |offset: Offset| offset.to_timestamp(midnight).expect(IN_RANGE);
             let start = match self.zone.to_ambiguous_timestamp(midnight).offset() {
                 AmbiguousOffset::Unambiguous { offset } => of(offset),
-                // Clocks show it twice, or skip it: the day begins where they are put forward, and no
-                // zone has put them forward before midnight and over it since 1970.
+                // Clocks show it twice, or skip it: the day begins where they are put forward, and
+                // no zone has put them forward before midnight and over it since 1970.
                 AmbiguousOffset::Fold { before, .. } | AmbiguousOffset::Gap { before, .. } => {
                     of(before)
                 }

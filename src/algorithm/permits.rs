@@ -32,7 +32,7 @@ impl Counts for Holders {
     type Spec = Permits;
 
     fn fits(&mut self, of: &Permits, now: Now, cost: u64) -> bool {
-        // Those of takes whose answers nobody has read go.
+        // Permits of takes whose answers no process has read are dropped.
         self.0.retain(|(_, until)| *until > now.micros / 1_000);
         of.is_unlimited || of.max().saturating_sub(self.held()) >= cost
     }

@@ -13,7 +13,7 @@ pub(super) struct QuotaUse {
 }
 
 impl QuotaUse {
-    /// What a decision says about the quota, if nothing counts from `ends_at` on.
+    /// The state of the quota for a decision, if nothing counts from `ends_at` on.
     pub(super) fn state(self, now: u64, ends_at: impl FnOnce() -> u64) -> QuotaState {
         // A quota of no units has none to wait for.
         let reset_after = match self.used == 0 || self.limit == 0 {

@@ -14,7 +14,7 @@ pub(super) struct RefundedRanges(Option<Box<RangeList>>);
 
 #[derive(Debug, Clone, Default)]
 struct RangeList {
-    /// What the algorithm has to know about the ranges: an instant.
+    /// An instant that the algorithm keeps with the ranges.
     since: u64,
     /// The oldest first.
     list: Vec<Range>,
@@ -119,7 +119,7 @@ impl RefundedRanges {
     }
 
     /// Writes the ranges, with numbers from `first` on, the number of the first unit that matters.
-    /// Where there are none, a 0 alone stands in their place.
+    /// If there are no ranges, a 0 alone is written.
     pub(super) fn write(&self, writer: &mut ByteWriter, first: u64) {
         let ranges = self.ranges().iter().filter(|range| range.end() > first);
         writer.number(ranges.clone().count() as u64);

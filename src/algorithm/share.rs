@@ -54,14 +54,14 @@ impl Share {
         })
     }
 
-    pub(crate) fn of(self, units: u64) -> u64 {
+    pub(crate) fn times(self, units: u64) -> u64 {
         let part = u128::from(units) * u128::from(self.numerator) / u128::from(self.denominator);
         u64::try_from(part).expect("no more than the whole")
     }
 
     /// The same, and at least one where there is any.
     pub(crate) fn at_least_one_of(self, units: u64) -> u64 {
-        self.of(units).max(units.min(1))
+        self.times(units).max(units.min(1))
     }
 
     /// The share of a quota, for requests of this cost.
@@ -71,16 +71,16 @@ impl Share {
     pub(crate) fn quota(self, quota: &Quota, algorithm: Algorithm, cost: u64) -> Quota {
         let is_never_allowed = quota.max() == 0 || cost > algorithm.limit(quota);
         let least = if is_never_allowed { 0 } else { cost };
-        let (max, window) = (self.of(quota.max()), quota.window_micros());
+        let (max, window) = (self.times(quota.max()), quota.window_micros());
         let shared = match max >= least {
-            true => Quota::of_micros(max, window),
+            true => Quota::from_micros(max, window),
             false => match self.window_for(quota, cost) {
-                Some(longer) => Quota::of_micros(cost, longer),
-                None => Quota::of_micros(0, window),
+                Some(longer) => Quota::from_micros(cost, longer),
+                None => Quota::from_micros(0, window),
             },
         };
         match algorithm.has_burst() {
-            true => with_burst(shared, self.of(quota.burst()).max(least)),
+            true => with_burst(shared, self.times(quota.burst()).max(least)),
             false => shared,
         }
     }
@@ -100,7 +100,7 @@ impl Share {
 /// The quota with a burst. If refilling the burst would take longer than a quota allows, the quota
 /// admits nothing.
 fn with_burst(quota: Quota, burst: u64) -> Quota {
-    let without = Quota::of_micros(0, quota.window_micros());
+    let without = Quota::from_micros(0, quota.window_micros());
     quota.with_burst(burst).unwrap_or(without)
 }
 

@@ -77,9 +77,9 @@ pub struct SlidingLog {
     /// Takes that were charged before this are not given back: 0, unless the clock went back, or
     /// the log was reset.
     refundable_since: u64,
-    /// What the quotas of the last charge need.
+    /// The horizon of the quotas of the last charge.
     horizon: Horizon,
-    /// What longer windows of earlier charges need, and the instant until which they need it.
+    /// The horizon of longer windows of earlier charges, and the instant until which they need it.
     long: Option<(Horizon, u64)>,
 }
 
@@ -92,7 +92,7 @@ struct Horizon {
 }
 
 impl Horizon {
-    fn of(quotas: &[Quota]) -> Self {
+    fn new(quotas: &[Quota]) -> Self {
         Self {
             window: quotas.iter().map(Quota::window_micros).max().unwrap_or(0),
             units: quotas.iter().map(Quota::max).max().unwrap_or(0),
@@ -282,13 +282,13 @@ impl SlidingLog {
         now: u64,
         quotas: &[Quota],
         units: u64,
-        most: &dyn Fn(&Quota) -> u64,
+        limit_of: &dyn Fn(&Quota) -> u64,
     ) -> u64 {
         let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
         let used = |quota: &Quota| self.used_in(now, quota.window_micros());
         let rooms = quotas
             .iter()
-            .map(|quota| most(quota).saturating_sub(used(quota)));
+            .map(|quota| limit_of(quota).saturating_sub(used(quota)));
         let units = rooms.fold(units, u64::min);
         if units > 0 {
             self.prepare(now, quotas);
@@ -323,9 +323,9 @@ impl SlidingLog {
 
     /// Microseconds until the cost fits, if it does not fit now.
     fn wait(&self, now: u64, quota: &Quota, cost: u64) -> u64 {
-        let (window, most) = (quota.window_micros(), quota.max() - cost);
+        let (window, max_left) = (quota.window_micros(), quota.max() - cost);
         self.entries
-            .wait(now, window, most, |total| self.units_behind(total))
+            .wait(now, window, max_left, |total| self.units_behind(total))
     }
 
     /// Whether the entry of a take of this instant may have been dropped because of refunds. Its
@@ -402,7 +402,7 @@ impl SlidingLog {
                 ..Self::default()
             };
         }
-        let horizon = Horizon::of(quotas);
+        let horizon = Horizon::new(quotas);
         self.long = self.long_after(now, horizon.window);
         self.horizon = horizon;
     }
@@ -419,7 +419,7 @@ impl SlidingLog {
         }
     }
 
-    /// What windows longer than this one still need.
+    /// The horizon that windows longer than this one still need.
     fn long_after(&self, now: u64, window: u64) -> Option<(Horizon, u64)> {
         if self.long.is_none() && self.horizon.window <= window {
             return None;

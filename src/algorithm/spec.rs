@@ -1,4 +1,4 @@
-//! What a store knows of a limit: how a count counts.
+//! The spec of a count, which is all that a store knows of a limit.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,31 +10,31 @@ use super::{Algorithm, AlgorithmConfig};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
 
-/// How a count counts.
+/// The spec of a count: its kind, its quotas, and what may hold its keys.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) kind: Kind,
-    pub(crate) holding: Holding,
+    pub(crate) held_by: HeldBy,
     /// The units for which a share of it has room.
     usual_cost: u64,
-    /// As a question to Redis contains it.
+    /// Its bytes in a question to Redis.
     #[cfg(feature = "redis")]
     question: OnceLock<Box<[u8]>>,
-    /// A fallback's share of it, for the share that was asked for first.
+    /// The spec of a fallback's share, for the share that was asked for first.
     shared: OnceLock<(Share, Arc<Self>)>,
 }
 
-/// Says what may hold its keys.
+/// What may hold the keys of a count.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Holding {
+pub(crate) enum HeldBy {
     #[default]
-    Nothing,
-    /// What a partner answers.
+    Nobody,
+    /// The answers of a partner.
     Partner,
     Failures(Arc<LockoutSpec>),
 }
 
-/// Says whether it counts units in windows, units in a period of the calendar, or permits.
+/// A count is of units in windows, of units in a period of the calendar, or of permits.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Windows(Windows),
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Permits(Permits),
 }
 
-/// The units that were charged.
+/// The quotas of a count of units in windows.
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
     pub(crate) config: AlgorithmConfig,
@@ -52,22 +52,22 @@ pub(crate) struct Windows {
     pub(crate) owe_at_most: Option<u64>,
 }
 
-/// The requests in progress.
+/// The limit of a count of permits, which requests in progress hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Permits {
     /// How many there are at a time.
     pub(crate) quotas: [Quota; 1],
-    /// Nothing is denied: of a shadow rule.
+    /// Whether no take is denied: under a shadow rule.
     pub(crate) is_unlimited: bool,
     pub(crate) lease: Duration,
     pub(crate) busy_retry: Duration,
 }
 
 impl Spec {
-    pub(crate) fn new(kind: Kind, holding: Holding, usual_cost: u64) -> Self {
+    pub(crate) fn new(kind: Kind, held_by: HeldBy, usual_cost: u64) -> Self {
         Self {
             kind,
-            holding,
+            held_by,
             usual_cost: usual_cost.max(1),
             #[cfg(feature = "redis")]
             question: OnceLock::new(),
@@ -77,7 +77,7 @@ impl Spec {
 
     /// A spec of counts whose keys nothing holds.
     pub(crate) fn plain(kind: Kind) -> Arc<Self> {
-        Arc::new(Self::new(kind, Holding::Nothing, 1))
+        Arc::new(Self::new(kind, HeldBy::Nobody, 1))
     }
 
     #[inline]
@@ -111,22 +111,22 @@ impl Spec {
 
     #[inline]
     pub(crate) const fn may_be_held(&self) -> bool {
-        !matches!(self.holding, Holding::Nothing)
+        !matches!(self.held_by, HeldBy::Nobody)
     }
 
     /// After how many failures its keys are held; `None` if failures do not count.
     pub(crate) fn lockout(&self) -> Option<&LockoutSpec> {
-        match &self.holding {
-            Holding::Failures(spec) => Some(spec),
-            Holding::Nothing | Holding::Partner => None,
+        match &self.held_by {
+            HeldBy::Failures(spec) => Some(spec),
+            HeldBy::Nobody | HeldBy::Partner => None,
         }
     }
 
-    /// What is said of a key that is held for so long.
+    /// The verdict on a take of a key that is held for this time.
     pub(crate) const fn held_verdict(&self, retry_after: Duration) -> Verdict {
-        match self.holding {
-            Holding::Failures(_) => Verdict::LockedOut { retry_after },
-            Holding::Nothing | Holding::Partner => Verdict::OnHold { retry_after },
+        match self.held_by {
+            HeldBy::Failures(_) => Verdict::LockedOut { retry_after },
+            HeldBy::Nobody | HeldBy::Partner => Verdict::OnHold { retry_after },
         }
     }
 
@@ -150,10 +150,10 @@ impl Spec {
 
     /// A share of it, which has room for so many units. That for the first share is made once and
     /// kept; a process rarely uses a second share, or costs above the usual one and the share.
-    pub(crate) fn of_share(&self, share: Share, cost: u64) -> Arc<Self> {
+    pub(crate) fn for_share(&self, share: Share, cost: u64) -> Arc<Self> {
         if let Some(windows) = self.windows()
             && cost > self.usual_cost
-            && windows.quotas.iter().any(|it| share.of(it.max()) < cost)
+            && windows.quotas.iter().any(|it| share.times(it.max()) < cost)
         {
             return Arc::new(self.make_share(share, cost));
         }
@@ -167,11 +167,11 @@ impl Spec {
 
     fn make_share(&self, share: Share, cost: u64) -> Self {
         let kind = match &self.kind {
-            Kind::Windows(windows) => Kind::Windows(windows.of_share(share, cost)),
-            Kind::Calendar(calendar) => Kind::Calendar(calendar.of_share(share)),
-            Kind::Permits(permits) => Kind::Permits(permits.of_share(share)),
+            Kind::Windows(windows) => Kind::Windows(windows.for_share(share, cost)),
+            Kind::Calendar(calendar) => Kind::Calendar(calendar.for_share(share)),
+            Kind::Permits(permits) => Kind::Permits(permits.for_share(share)),
         };
-        Self::new(kind, self.holding.clone(), self.usual_cost)
+        Self::new(kind, self.held_by.clone(), self.usual_cost)
     }
 }
 
@@ -191,17 +191,17 @@ impl Spec {
         self.windows().is_some_and(|it| it.algorithm().tells_held())
     }
 
-    /// As a question to Redis contains it. `encode` is called once.
+    /// Its bytes in a question to Redis. `encode` is called once.
     pub(crate) fn question(&self, encode: impl FnOnce(&Self) -> Box<[u8]>) -> &[u8] {
         self.question.get_or_init(|| encode(self))
     }
 
     /// How many units may be used under each quota together with those owed.
-    pub(crate) fn most_owed(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn limits_with_debt(&self) -> impl Iterator<Item = u64> {
         self.windows().into_iter().flat_map(|windows| {
             let (algorithm, at_most) = (windows.algorithm(), windows.owe_at_most);
             let quotas = windows.quotas.iter();
-            quotas.map(move |quota| algorithm.most(quota, at_most))
+            quotas.map(move |quota| algorithm.limit_with_debt(quota, at_most))
         })
     }
 }
@@ -226,17 +226,17 @@ impl Windows {
         self.config.algorithm()
     }
 
-    /// What may be charged under each quota while nothing else is.
+    /// The highest cost that each quota admits when nothing is charged.
     pub(crate) fn limits(&self) -> impl Iterator<Item = u64> {
         let algorithm = self.algorithm();
         self.quotas.iter().map(move |quota| algorithm.limit(quota))
     }
 
-    fn of_share(&self, share: Share, cost: u64) -> Self {
+    fn for_share(&self, share: Share, cost: u64) -> Self {
         let algorithm = self.algorithm();
         let quotas = self.quotas.iter();
         let quotas = quotas.map(|quota| share.quota(quota, algorithm, cost));
-        let owed = self.owe_at_most.map(|units| share.of(units));
+        let owed = self.owe_at_most.map(|units| share.times(units));
         Self::new(self.config, quotas.collect(), owed)
     }
 }
@@ -248,10 +248,10 @@ impl Permits {
     }
 
     /// A share of it, which has at least one permit where there is any.
-    fn of_share(&self, share: Share) -> Self {
+    fn for_share(&self, share: Share) -> Self {
         let [quota] = &self.quotas;
         let max = share.at_least_one_of(quota.max());
-        let quotas = [Quota::of_micros(max, quota.window_micros())];
+        let quotas = [Quota::from_micros(max, quota.window_micros())];
         Self { quotas, ..*self }
     }
 

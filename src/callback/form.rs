@@ -59,14 +59,14 @@ pub(crate) enum AnswerForm {
 impl AnswerForm {
     /// The form for a request with this head, which arrived then, in a layer that answers in this
     /// form.
-    pub(crate) fn of(
+    pub(crate) fn new(
         form: Form,
         method: &Method,
         uri: &Uri,
         headers: &HeaderMap,
         arrived: impl FnOnce() -> Instant,
     ) -> Self {
-        if let Some(call) = GrpcCall::of(method, headers, arrived) {
+        if let Some(call) = GrpcCall::detect(method, headers, arrived) {
             return Self::Grpc(call);
         }
         if let Some(content_type) = connect::stream(method, headers) {

@@ -77,7 +77,7 @@ pub(crate) struct GrpcCall {
 
 impl GrpcCall {
     /// The call with this head, which arrived then; `None` if it is no gRPC request.
-    pub(crate) fn of(
+    pub(crate) fn detect(
         method: &Method,
         headers: &HeaderMap,
         arrived: impl FnOnce() -> Instant,

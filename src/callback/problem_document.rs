@@ -261,7 +261,7 @@ pub struct Problem;
 
 /// The form that a callback finds from the head of a request.
 pub(super) fn form_of(head: &Parts) -> AnswerForm {
-    AnswerForm::of(
+    AnswerForm::new(
         Form::Problem,
         &head.method,
         &head.uri,

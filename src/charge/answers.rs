@@ -30,13 +30,13 @@ pub(crate) struct LayerResponse(pub(crate) Option<Denial>);
 #[derive(Debug, Clone)]
 pub(crate) struct Denial {
     pub(crate) decision: Decision,
-    /// Where the layers of the same `Limits` give back.
+    /// The refund queue of the layers of the same `Limits`.
     pub(crate) refunds: RefundQueue,
 }
 
 impl Answers {
-    /// Adds the answer of a layer to a request that goes inwards. Whether an outer layer has
-    /// charged the same count.
+    /// Adds the answer of a layer to a request that goes inwards. Returns whether an outer layer
+    /// has charged the same count.
     #[inline]
     pub(crate) fn add_inner(request: &mut Extensions, answer: &Charge) -> bool {
         let mut answer = answer.clone();
@@ -55,8 +55,8 @@ impl Answers {
         inner.fields |= fields;
     }
 
-    /// The generations of fields in a response that layers have written. Of one that a layer has
-    /// made, all.
+    /// The generations of fields that layers have written into a response: all, if a layer has made
+    /// the response.
     pub(crate) fn fields(response: &Extensions) -> u8 {
         match response.get::<LayerResponse>() {
             Some(_) => u8::MAX,

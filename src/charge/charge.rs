@@ -47,31 +47,31 @@ pub struct Charge {
     kept_open: Option<Arc<OpenCharge>>,
 }
 
-/// What was charged: clones of a charge share it.
+/// The state of a charge, which its clones share.
 #[derive(Debug)]
 pub(super) struct ChargeInner {
     store: Arc<dyn Store>,
     take: Take,
-    /// With the receipt. A layer hands on decision and charge together.
+    /// The decision, with the receipt of what was charged.
     decision: Decision,
-    /// Those of the layer that charged the request.
+    /// The counters and open charges of the layer that charged the request.
     pub(super) path: Option<Arc<PathState>>,
-    /// Is done once more was charged than reserved.
+    /// The callback for a settlement that charges more than was reserved.
     behind: Option<Behind>,
-    /// Is called where its failure has begun a hold.
+    /// The callback for a failure that has begun a hold.
     pub(super) on_lockout: Option<OnLockout>,
-    /// Asks what nobody waits for.
+    /// Sends what no caller waits for.
     pub(super) refunds: RefundQueue,
     pub(super) state: Mutex<ChargeState>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct ChargeState {
-    /// Whether a call that gives it back has begun.
+    /// Whether a refund or settlement has begun.
     is_claimed: bool,
-    /// Whether it was said that the request has failed or succeeded.
-    pub(super) has_ended: bool,
-    /// What the charges keep whose units may come back: a denial says so.
+    /// Whether a failure or a success of the request was reported.
+    pub(super) is_reported: bool,
+    /// Is alive while a clone may give units back: denials then say that units may come back.
     open: Weak<OpenCharge>,
 }
 
@@ -86,13 +86,13 @@ impl Charge {
         Self::decided(store, take, decision, None, refunds, None, None)
     }
 
-    /// Whether both are of a count of one store.
+    /// Whether both charges are of one store, and share a count there.
     pub(crate) fn shares_count_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner.store, &other.inner.store)
             && self.take().shares_count_with(other.take())
     }
 
-    /// What a layer's store has decided about a take that it allowed. A layer counts refunds.
+    /// The charge of a take that a layer's store has allowed. The layer counts its refunds.
     pub(crate) fn decided(
         store: Arc<dyn Store>,
         take: Take,
@@ -132,8 +132,8 @@ impl Charge {
         Some(self.clone().keeping_open())
     }
 
-    /// As long as somebody keeps this, and it is not settled, its units may come back: a denial
-    /// says so.
+    /// While the returned value is kept, and the charge is not settled, its units may come back:
+    /// denials say so.
     fn open_charge(&self) -> Option<Arc<OpenCharge>> {
         let path = self.inner.path.as_ref().filter(|_| self.has_units())?;
         let mut state = lock(&self.inner.state);
@@ -160,18 +160,19 @@ impl Charge {
         decision.units() > 0 || in_counts()
     }
 
-    /// This charge, which keeps itself open.
+    /// This charge, which stays open until it is settled or dropped.
     pub(crate) fn keeping_open(mut self) -> Self {
         self.kept_open = self.open_charge();
         self
     }
 
-    /// It keeps itself open no more.
+    /// From now on this clone does not keep the charge open.
     pub(crate) fn stop_keeping_open(&mut self) {
         self.kept_open = None;
     }
 
-    /// So many units of the request's cost were given back, or perhaps.
+    /// Closes the open charge. `given_back` units of the request's cost were given back, or may
+    /// have been.
     fn close(&self, what: GiveBack, given_back: u64) {
         if let Some(open) = lock(&self.inner.state).open.upgrade() {
             let take = self.take();
@@ -211,7 +212,7 @@ impl Charge {
     /// There is no use in asking again: units that were not given back stay charged until their
     /// window has passed.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        let settled = self.give_back(GiveBack::Everything).await?;
+        let settled = self.settle_by(GiveBack::Everything).await?;
         Ok(settled.given_back)
     }
 
@@ -262,26 +263,26 @@ impl Charge {
     /// store was not asked, and the charge can be settled again.
     pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
         let owes = true;
-        self.give_back(GiveBack::Unused { used, owes }).await
+        self.settle_by(GiveBack::Unused { used, owes }).await
     }
 
     /// Counts what the request uses, and [settles](Self::settle) when it is dropped: see [`Meter`].
     #[must_use = "it settles when it is dropped"]
     pub fn meter(&self) -> Meter {
-        Meter::new(Charges::of_one(self.clone()))
+        Meter::new(Charges::single(self.clone()))
     }
 
-    /// Gives this back in the background.
-    pub(super) fn give_back_later(&self, what: GiveBack) {
-        self.inner.refunds.give_back(self, what);
+    /// Settles in the background.
+    pub(super) fn settle_later(&self, what: GiveBack) {
+        self.inner.refunds.settle(self, what);
     }
 
-    pub(super) async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
+    pub(super) async fn settle_by(&self, what: GiveBack) -> Result<Settled, StoreError> {
         match self.claim(what) {
             Some(refund) => match refund.ask().await {
                 Ok(units) => Ok(refund.answered(units)),
                 Err(error) => {
-                    // Of several counts some may have been asked.
+                    // If there are several counts, the store may have been asked about some.
                     let is_one = self.take().counts().len() == 1;
                     if is_one && error.kind() == StoreErrorKind::Overloaded {
                         refund.was_not_sent();
@@ -293,8 +294,8 @@ impl Charge {
         }
     }
 
-    /// The right to give this back; `None` if somebody else has it, or if there is nothing to give
-    /// back.
+    /// Claims the right to settle this charge. `None` if another caller has it, or if there is
+    /// nothing to give back or to charge.
     pub(super) fn claim(&self, what: GiveBack) -> Option<Refund> {
         let reserved = self.inner.decision.units();
         let units = reserved.saturating_sub(what.used());
@@ -368,14 +369,15 @@ impl Settled {
     }
 }
 
-/// What is given back of a charge.
+/// Which units of a charge are given back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum GiveBack {
     Everything,
-    /// What was not used of the request's cost. Counts with a cost of their own stay as they are.
+    /// The units of the request's cost that were not used. Counts with a cost of their own stay as
+    /// they are.
     Unused {
         used: u64,
-        /// Whether what was used beyond the cost is charged.
+        /// Whether units that were used beyond the cost are charged.
         owes: bool,
     },
 }
@@ -388,7 +390,7 @@ impl GiveBack {
         }
     }
 
-    /// What is charged beyond a reservation.
+    /// How many units are charged beyond a reservation.
     const fn beyond(self, reserved: u64) -> u64 {
         match self {
             Self::Unused { used, owes: true } => used.saturating_sub(reserved),
@@ -396,8 +398,8 @@ impl GiveBack {
         }
     }
 
-    /// How many units this is in one of the take's counts, if it is so many of the request's cost;
-    /// `None`: all that it was charged.
+    /// How many units are given back in the take's count at this place, if `units` of the request's
+    /// cost are. `None`: all that the count was charged.
     fn units_in(self, ask: &Ask, count: usize, units: u64) -> Option<u64> {
         let count = &ask.counts()[count];
         if count.spec().is_permits() {
@@ -412,23 +414,23 @@ impl GiveBack {
     }
 }
 
-/// The right to give back a charge, or a part of it, which nobody else has.
+/// The exclusive right to settle a charge.
 #[derive(Debug)]
 pub(super) struct Refund {
     charge: Charge,
     what: GiveBack,
-    /// Of the request's cost.
+    /// The units of the request's cost that are given back.
     units: u64,
-    /// What is charged in place of that: more was used than reserved.
+    /// The units that are charged instead, where more was used than reserved.
     owed: u64,
-    /// Whether somebody waits for the answer. Otherwise the refund counts as lost without one, as a
-    /// charge beyond the reservation does in any case.
+    /// Whether a caller waits for the answer. If none does, a refund without an answer counts as
+    /// lost; a charge beyond the reservation without an answer always does.
     is_awaited: bool,
     is_answered: bool,
 }
 
 impl Refund {
-    /// Nobody waits for the answer.
+    /// This refund, whose answer no caller waits for.
     pub(super) fn unawaited(mut self) -> Self {
         self.is_awaited = false;
         self
@@ -457,8 +459,8 @@ impl Refund {
         lock(&self.charge.inner.state).is_claimed = false;
     }
 
-    /// Counts what the store has given back, or charged: no more than was asked for, whatever it
-    /// says.
+    /// Counts what the store has given back or charged: never more than it was asked for, whatever
+    /// it answers.
     pub(super) fn answered(mut self, units: u64) -> Settled {
         let charged = units.min(self.owed);
         let settled = Settled {
@@ -489,7 +491,7 @@ impl Drop for Refund {
         {
             counters.numbers.refunds_lost.add(1);
         }
-        // Without an answer nobody knows what was given back: requests that wait ask.
+        // Without an answer it is not known what was given back: requests that wait ask.
         self.charge.close(self.what, self.units);
     }
 }

@@ -43,23 +43,23 @@ use crate::error::StoreError;
 #[derive(Debug, Default)]
 pub struct Charges {
     charges: SmallVec<[Charge; 1]>,
-    /// Whether they are of one rule, which they are charged more for where more was used.
+    /// Whether they are of one rule: then units that were used beyond a reservation are charged.
     owes: bool,
 }
 
 tokio::task_local! {
-    /// What the call was charged whose function runs.
+    /// The charge of the call whose function runs in this task.
     static OF_CALL: Option<Charge>;
 }
 
-/// Runs the function of a call, which finds there [what it was charged](Charges::current).
+/// Runs the function of a call, which finds [the charge](Charges::current) in its task.
 pub(crate) async fn in_call<T>(charge: Option<Charge>, function: impl Future<Output = T>) -> T {
     OF_CALL.scope(charge, function).await
 }
 
 impl Charges {
     /// The one charge of a rule.
-    pub(super) fn of_one(charge: Charge) -> Self {
+    pub(super) fn single(charge: Charge) -> Self {
         Self {
             charges: SmallVec::from_buf([charge]),
             owes: true,
@@ -94,7 +94,7 @@ impl Charges {
     #[must_use]
     pub fn current() -> Self {
         let charge = OF_CALL.try_with(|charge| charge.as_ref()?.for_settling());
-        charge.ok().flatten().map(Self::of_one).unwrap_or_default()
+        charge.ok().flatten().map(Self::single).unwrap_or_default()
     }
 
     /// Refunds every charge, the outermost layer's first, and returns the number of units.
@@ -103,7 +103,7 @@ impl Charges {
     ///
     /// The first [`StoreError`], after all charges were tried. There is no use in asking again.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        let settled = self.give_back(GiveBack::Everything).await?;
+        let settled = self.settle_by(GiveBack::Everything).await?;
         Ok(settled.given_back)
     }
 
@@ -128,13 +128,13 @@ impl Charges {
     ///
     /// As [`refund`](Self::refund).
     pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
-        self.give_back(self.settlement(used)).await
+        self.settle_by(self.settlement(used)).await
     }
 
-    async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
+    async fn settle_by(&self, what: GiveBack) -> Result<Settled, StoreError> {
         let mut settled = Ok(Settled::default());
         for charge in &self.charges {
-            match (charge.give_back(what).await, &mut settled) {
+            match (charge.settle_by(what).await, &mut settled) {
                 (Ok(one), Ok(all)) => all.add(one),
                 (Err(error), Ok(_)) => settled = Err(error),
                 (_, Err(_)) => {}
@@ -151,7 +151,7 @@ impl Charges {
     /// Settles in the background.
     pub(super) fn settle_later(&self, used: u64) {
         for charge in &self.charges {
-            charge.give_back_later(self.settlement(used));
+            charge.settle_later(self.settlement(used));
         }
     }
 

@@ -8,9 +8,9 @@ use super::watched_body::{FrameWatcher, WatchedBody};
 
 /// Counts what a request uses, and settles its charge with that when it is dropped.
 ///
-/// It is for code that learns bit by bit what a request costs, as of an answer that streams: its
-/// drop is the end in any case, also when the client has left. The store is asked in the background
-/// then, and what that loses is [counted](crate::metrics::RuleSnapshot::refunds_lost):
+/// It is for code that learns bit by bit what a request costs, such as for an answer that streams:
+/// its drop is the end in any case, also when the client has left. The store is asked in the
+/// background then, and what that loses is [counted](crate::metrics::RuleSnapshot::refunds_lost):
 /// [`Limits::flush`](crate::Limits::flush) waits for it. If nothing was added, the reservation
 /// stays: leaving early is not free.
 ///
@@ -41,7 +41,7 @@ impl Meter {
         Self { charges, used }
     }
 
-    /// So many units more were used.
+    /// Adds this number of used units.
     pub fn add(&self, units: u64) {
         let relaxed = Ordering::Relaxed;
         let add = |used: u64| Some(used.saturating_add(units));
@@ -86,7 +86,7 @@ impl Charge {
     where
         F: FnMut(&Frame<B::Data>) -> u64,
     {
-        self.meter().of(body, units)
+        self.meter().watch(body, units)
     }
 }
 
@@ -97,7 +97,7 @@ impl Charges {
     where
         F: FnMut(&Frame<B::Data>) -> u64,
     {
-        self.meter().of(body, units)
+        self.meter().watch(body, units)
     }
 }
 
@@ -133,7 +133,7 @@ impl<D, F: FnMut(&Frame<D>) -> u64> FrameWatcher<D> for FrameMeter<F> {
 }
 
 impl Meter {
-    const fn of<B, F>(self, body: B, units: F) -> SettledBody<B, F> {
+    const fn watch<B, F>(self, body: B, units: F) -> SettledBody<B, F> {
         let meter = self;
         WatchedBody::new(body, Some(FrameMeter { units, meter }))
     }

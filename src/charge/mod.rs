@@ -1,5 +1,5 @@
-//! What requests were charged, until it is kept, settled or given back: charges and permits, in the
-//! extensions of requests and responses, and the queue of what is given back meanwhile.
+//! Charges and permits of requests until they are kept, settled or given back: in the extensions of
+//! requests and responses, and in the queue that gives back in the background.
 
 pub(crate) mod answers;
 #[allow(clippy::module_inception)]

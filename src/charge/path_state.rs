@@ -4,7 +4,7 @@ use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::rule::Rule;
 use crate::waiting::OpenCharges;
 
-/// What all layers of one path share: what they count, and which of its charges are open.
+/// The counters and the open charges of one path, which all its layers share.
 #[derive(Debug, Default)]
 pub(crate) struct PathState {
     pub(crate) counters: RuleCounters,
@@ -12,18 +12,18 @@ pub(crate) struct PathState {
 }
 
 impl PathState {
-    /// With these counters, without an open charge.
+    /// A state with these counters and no open charge.
     pub(crate) fn new(counters: RuleCounters) -> Arc<Self> {
         let open = OpenCharges::default();
         Arc::new(Self { counters, open })
     }
 
-    /// The numbers that were counted under this rule, with those of the requests that wait.
+    /// A snapshot of the counters under this rule, with the numbers of the requests that wait.
     pub(crate) fn snapshot(&self, rule: &Rule) -> RuleSnapshot {
         self.with_waiting(self.counters.snapshot(rule))
     }
 
-    /// A snapshot without what rules give names to: quotas and plans.
+    /// A snapshot without quotas and plans, which only a rule can name.
     #[cfg(feature = "page")]
     pub(crate) fn numbers(&self, path: &str) -> RuleSnapshot {
         self.with_waiting(self.counters.numbers(path))

@@ -37,8 +37,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)
 ///
 /// The store keeps it for a [lease](crate::Rule::with_permit_lease). One task renews the permits of
 /// a store or of `Limits`, in the runtime of the first request: when that runtime ends, the next
-/// request that gets a permit begins another one. Outside of a tokio runtime nothing renews a permit,
-/// which the log then says once.
+/// request that gets a permit begins another one. Outside of a tokio runtime nothing renews a
+/// permit, which the log then says once.
 ///
 /// ```
 /// use tidegate::store::Permit;
@@ -80,11 +80,11 @@ struct Holders {
 struct HeldPermit {
     number: u64,
     refunds: RefundQueue,
-    /// Tells that it was not kept.
+    /// Reports that the caller did not keep it.
     watch: Option<DropWatch>,
 }
 
-/// Since when a caller has a permit, and what tells that it was dropped at once.
+/// When a caller got its permit, and the callback for a permit that is dropped at once.
 struct DropWatch {
     since: std::time::Instant,
     tell: Box<dyn Fn() + Send + Sync>,
@@ -107,11 +107,11 @@ struct TakenPermits {
     /// A count of permits for each of the take's, with the holder as a receipt.
     counts: SmallVec<[(Ask, Receipt); 1]>,
     path: Arc<PathState>,
-    /// That of the request.
+    /// The runtime of the request.
     runtime: Option<Handle>,
     /// How long the store keeps it from when it was asked.
     time: Duration,
-    /// How long it does so now.
+    /// When the lease ends, by the last renewal that was answered.
     until: Instant,
     renew_at: Instant,
     is_renewing: bool,
@@ -133,7 +133,7 @@ impl RefundQueue {
         for (at, (count, holder)) in take.parts(&receipt).enumerate() {
             if count.spec().is_permits() && holder.units() > 0 {
                 let holder = match decision.source() {
-                    Source::Fallback => holder.clone().of_fallback(),
+                    Source::Fallback => holder.clone().marked_as_fallback(),
                     _ => holder.clone(),
                 };
                 counts.push((take.only(at), holder));
@@ -163,7 +163,7 @@ impl RefundQueue {
 }
 
 impl Permit {
-    /// This permit, which tells if its caller drops it where it got it.
+    /// This permit, which calls `tell` if its caller drops it in the statement that got it.
     pub(crate) fn watched(mut self, tell: impl Fn() + Send + Sync + 'static) -> Self {
         if let Some(held) = Arc::get_mut(&mut self.0) {
             held.watch = Some(DropWatch {
@@ -184,7 +184,7 @@ impl Drop for HeldPermit {
         }
         let held = lock(&self.refunds.permits().0).permits.remove(&self.number);
         if let Some(taken) = held {
-            // It may be dropped by a thread of its own.
+            // The thread that drops it may be in no runtime.
             let runtime = taken.runtime.as_ref();
             let runtime = runtime.filter(|_| Handle::try_current().is_err());
             let _entered = runtime.map(Handle::enter);
@@ -221,7 +221,8 @@ impl HeldPermits {
         number
     }
 
-    /// Renews those that are older than a third of their leases, as long as there are some.
+    /// Renews the permits of which a third of the lease has passed, for as long as there are
+    /// permits.
     async fn renew_all(self, mut look_at: Instant) {
         loop {
             sleep_until(look_at).await;
@@ -243,7 +244,7 @@ impl HeldPermits {
         }
     }
 
-    /// Those that are to be renewed now, and of which no renewal is in progress.
+    /// The permits that have to be renewed now and have no renewal in progress.
     fn due(&self, now: Instant) -> Vec<(u64, TakenPermits)> {
         let mut holders = lock(&self.0);
         let due = holders.permits.iter_mut().filter_map(|(number, taken)| {
@@ -278,7 +279,7 @@ impl HeldPermits {
             }
             return;
         }
-        // It was released meanwhile, and the renewal may have come behind the release.
+        // The permit was released meanwhile, and the renewal may have arrived after the release.
         loop {
             for (take, holder) in &taken.counts {
                 taken.ask(take, holder).await.ok();
@@ -286,7 +287,8 @@ impl HeldPermits {
             if replace(&mut is_renewed, true) {
                 return;
             }
-            // Without an answer it may still come, until its deadline, which was extended once.
+            // A renewal without an answer may still arrive, until its deadline, which was extended
+            // once.
             sleep_until(sent + 2 * bound).await;
         }
     }
@@ -307,30 +309,30 @@ impl Drop for Renewing {
 }
 
 impl TakenPermits {
-    /// Gives the permits back, which is asked for immediately, and wakes requests that wait for
-    /// them: what they ask is executed behind it.
+    /// Sends the release of the permits immediately, and wakes the requests that wait for them: the
+    /// store executes their questions after it.
     fn release(&self, refunds: &RefundQueue) {
         for (take, holder) in &self.counts {
             match (refunds.place(), Handle::try_current()) {
-                (Some(place), _) => self.give_back(take, holder, place),
+                (Some(place), _) => self.release_one(take, holder, place),
                 (None, Ok(runtime)) => {
                     let (taken, refunds) = (self.clone(), refunds.clone());
                     let (take, holder, waiting) = (take.clone(), holder.clone(), refunds.waiting());
-                    let later = taken.give_back_later(take, holder, refunds);
+                    let later = taken.release_later(take, holder, refunds);
                     runtime.spawn(waiting.until(later));
                 }
                 (None, Err(_)) => self.path.counters.numbers.refunds_lost.add(1),
             }
             let (open, hash) = (&self.path.open, take.hash());
             match holder.as_fallback() {
-                // The store announces nothing of what it does not know.
-                Some(_) => open.given_back(hash),
+                // A store does not announce the release of a permit that its fallback granted.
+                Some(_) => open.refunded(hash),
                 None => open.released(hash),
             }
         }
     }
 
-    fn give_back(&self, take: &Ask, holder: &Receipt, place: UnawaitedCall) {
+    fn release_one(&self, take: &Ask, holder: &Receipt, place: UnawaitedCall) {
         let mut answer = self.ask(take, holder);
         let answer = match answer.poll_now() {
             Some(Ok(_)) => return,
@@ -338,23 +340,23 @@ impl TakenPermits {
             None => answer,
         };
         let (take, holder) = (take.clone(), holder.clone());
-        spawn(place.until(self.clone().given_back(take, holder, answer)));
+        spawn(place.until(self.clone().resend(take, holder, answer)));
     }
 
-    /// As many as may ask at a time do: this one waits for its place.
-    async fn give_back_later(self, take: Ask, holder: Receipt, refunds: RefundQueue) {
+    /// Waits for a place: as many calls as are allowed are in progress.
+    async fn release_later(self, take: Ask, holder: Receipt, refunds: RefundQueue) {
         let [_, pause] = PAUSES;
         while Instant::now() < self.until {
             if let Some(place) = refunds.place() {
                 let answer = self.ask(&take, &holder);
-                return place.until(self.given_back(take, holder, answer)).await;
+                return place.until(self.resend(take, holder, answer)).await;
             }
             sleep(pause / 2 + jitter::up_to(pause / 2)).await;
         }
     }
 
-    /// Asks until the store has answered, or does not keep the permit any more.
-    async fn given_back(self, take: Ask, holder: Receipt, mut answer: StoreFuture<u64>) {
+    /// Sends the release until the store has answered, or the lease has ended.
+    async fn resend(self, take: Ask, holder: Receipt, mut answer: StoreFuture<u64>) {
         let [mut pause, max_pause] = PAUSES;
         let wait = || Deadline::after(Ask::PATIENCE);
         while !matches!(wait().wait_for(answer).await, Some(Ok(_))) {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::charge::{Charge, GiveBack};
 use super::permit::HeldPermits;
-use super::report::Report;
+use super::report::OutcomeReport;
 use crate::deadline::Deadline;
 use crate::question::Ask;
 use crate::store::{Store, StoreFuture};
@@ -30,9 +30,9 @@ const MAX_PENDING: usize = 4_096;
 /// be started again when a runtime is gone. A store that answers immediately needs neither task nor
 /// runtime.
 ///
-/// What is lost stays charged, and is counted: beyond [`MAX_PENDING`], after an error, a panic or
-/// [`Ask::PATIENCE`], since a store without a time-out of its own may never answer, and with the
-/// runtime.
+/// A refund is lost beyond [`MAX_PENDING`], after an error, a panic or [`Ask::PATIENCE`], since a
+/// store without a time-out of its own may never answer, and when the runtime ends. Its units stay
+/// charged, and the loss is counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RefundQueue(Arc<Pending>);
 
@@ -43,14 +43,14 @@ struct Pending {
     waiting: UnawaitedCalls,
     /// The permits of requests in progress.
     permits: HeldPermits,
-    /// That of the first request with a charge that was handed out: such a charge may be settled by
-    /// a thread of its own.
+    /// The runtime of the first request whose charge was handed to code, which may settle it in a
+    /// thread without a runtime.
     runtime: OnceLock<Handle>,
 }
 
 impl RefundQueue {
-    /// Gives this back of a charge, unless somebody else gives something back.
-    pub(crate) fn give_back(&self, charge: &Charge, what: GiveBack) {
+    /// Settles a charge, unless another caller has.
+    pub(crate) fn settle(&self, charge: &Charge, what: GiveBack) {
         let Some(refund) = charge.claim(what) else {
             return;
         };
@@ -79,8 +79,8 @@ impl RefundQueue {
         }
     }
 
-    /// Tells the store what became of a request.
-    pub(super) fn report(&self, report: Report) {
+    /// Reports the outcome of a request to the store.
+    pub(super) fn report(&self, report: OutcomeReport) {
         let Some(place) = self.place() else {
             return report.is_lost();
         };
@@ -92,9 +92,9 @@ impl RefundQueue {
         match answer.poll_now() {
             Some(Ok(step)) => report.answered(step),
             Some(error) => {
-                spawn(place.until(report.tell_until_answered(StoreFuture::ready(error))))
+                spawn(place.until(report.send_until_answered(StoreFuture::ready(error))))
             }
-            None => spawn(place.until(report.tell_until_answered(answer))),
+            None => spawn(place.until(report.send_until_answered(answer))),
         }
     }
 
@@ -137,22 +137,22 @@ impl RefundQueue {
     /// none does.
     pub(crate) async fn flush(&self, store: &dyn Store, bound: Duration) -> bool {
         let until = Deadline::after(bound);
-        // What waits for room has a place then.
+        // A release that has waited for room has a place among those that are asked by then.
         let is_empty = self.0.waiting.flush(until).await && self.0.asked.flush(until).await;
         let left = until.at.saturating_duration_since(Instant::now());
         is_empty && matches!(store.flush(left).await, Ok(true))
     }
 }
 
-/// Goes on in this runtime. Outside of one it is lost.
+/// Spawns the call in the current runtime. Outside of a runtime the call is lost.
 pub(crate) fn spawn(call: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(call);
     }
 }
 
-/// The charge of a take whose answer may come later than the wish to give it back: that of a shadow
-/// rule, for which no request waits. Nobody but the layer sees it.
+/// The charge of a shadow rule's take, which may have to be given back before the store has
+/// answered: no request waits for that answer. Only the layer sees it.
 #[derive(Debug)]
 pub(crate) struct LateCharge {
     state: Mutex<LateState>,
@@ -161,10 +161,10 @@ pub(crate) struct LateCharge {
 
 #[derive(Debug)]
 enum LateState {
-    /// The store has not answered. With what is to be done with what it charges, and a place, so
-    /// that a flush waits for it.
+    /// The store has not answered yet: the effects to apply to the charge, each with a place, so
+    /// that a flush waits for them.
     Asked(Vec<(Effect, Option<UnawaitedCall>)>),
-    /// With a charge, or without one.
+    /// The store has answered: with a charge, or without one.
     Answered(Option<Charge>),
 }
 
@@ -181,10 +181,10 @@ pub(crate) enum Effect {
 impl Effect {
     pub(crate) fn apply(self, charge: &Charge) {
         match self {
-            Self::Refund => charge.give_back_later(GiveBack::Everything),
+            Self::Refund => charge.settle_later(GiveBack::Everything),
             Self::Settle(used) => {
                 let owes = true;
-                charge.give_back_later(GiveBack::Unused { used, owes });
+                charge.settle_later(GiveBack::Unused { used, owes });
             }
             Self::Failed => charge.failed(),
             Self::Succeeded => charge.succeeded(),
@@ -193,7 +193,7 @@ impl Effect {
 }
 
 impl LateCharge {
-    /// The charge of a take about which the store is asked now, which these refunds give back.
+    /// The charge of a take about which the store is asked now. This queue gives it back.
     pub(crate) fn new(refunds: &RefundQueue) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(LateState::Asked(Vec::new())),

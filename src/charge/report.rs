@@ -1,4 +1,4 @@
-//! What is said of a take under a lock-out: that it has failed, or succeeded.
+//! Reports that a request under a lock-out has failed or succeeded.
 
 use std::mem::replace;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,22 +20,22 @@ use crate::sync::lock;
 use crate::take::Take;
 use crate::trace;
 
-/// Tells of failures that the store was not told, and of those without a key.
-static UNTOLD: LogOnChange = LogOnChange::new();
+/// Log failures that did not reach the store, and failures of requests without a key.
+static UNSENT: LogOnChange = LogOnChange::new();
 static NO_KEY: LogOnChange = LogOnChange::new();
 
-/// The pause before the store is told again, and up to how much longer it is.
+/// The pause before a report is sent again, and the longest addition to it.
 const PAUSE: Duration = Duration::from_millis(200);
 const MAX_JITTER: Duration = Duration::from_millis(100);
 
-/// What a store is told of a charge.
+/// The report to a store that the request of a charge has failed or succeeded.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct OutcomeReport {
     pub(super) charge: Charge,
     change: Change,
 }
 
-/// Is told of the take whose failure has begun a hold, of its step, and until when it lasts.
+/// The callback for a failure that has begun a hold: its take, the step, and when the hold ends.
 #[derive(Clone)]
 pub(crate) struct OnLockout(pub(crate) Arc<Tell>);
 
@@ -99,8 +99,8 @@ impl Charge {
     /// its key is locked out. Said in both ways, and by the response, it counts once. `None` under
     /// a rule without a lock-out.
     ///
-    /// Dropped at its await, or after an error, it has said so nevertheless: the store is told again
-    /// in the background. A failure that is still on its way is not in the number.
+    /// Dropped at its await, or after an error, it has said so nevertheless: the store is told
+    /// again in the background. A failure that is still on its way is not in the number.
     ///
     /// ```
     /// use std::time::Duration;
@@ -146,16 +146,17 @@ impl Charge {
         self.ended(Change::Succeeded);
     }
 
-    /// Tells the store, unless something was said before, or a success would end nothing.
+    /// Reports the outcome to the store, unless one was reported before, or a success would end
+    /// nothing.
     fn ended(&self, change: impl FnOnce(Receipt) -> Change) {
         let change = change(self.receipt());
         let is_needed = !matches!(change, Change::Succeeded(_)) || self.decision().has_failures;
         match self.take().lockout_count() {
-            Some(_) if replace(&mut lock(&self.inner.state).has_ended, true) || !is_needed => {}
+            Some(_) if replace(&mut lock(&self.inner.state).is_reported, true) || !is_needed => {}
             Some(count) if count.name_in_store().has_key() => {
                 let mut charge = self.clone();
                 charge.stop_keeping_open();
-                self.inner.refunds.report(Report { charge, change });
+                self.inner.refunds.report(OutcomeReport { charge, change });
             }
             Some(_) if NO_KEY.failed() => {
                 let path = self.take().rule().path();
@@ -194,17 +195,17 @@ impl Charges {
     }
 }
 
-impl Report {
-    /// Tells the store, which has so long to answer.
+impl OutcomeReport {
+    /// Sends the report to the store, which has `bound` to answer.
     pub(super) fn ask(&self, bound: Duration) -> StoreFuture<u64> {
         let take = self.charge.take();
         let ask = take.first_question(take.cost()).unawaited(bound);
         self.charge.store().change(&ask, &self.change)
     }
 
-    /// Waits for the answer, and tells the store again until it answers, or until it may have
-    /// forgotten that it was told before: it would count the failure twice.
-    pub(super) async fn tell_until_answered(self, mut answer: StoreFuture<u64>) {
+    /// Waits for the answer, and sends the report again until the store answers, or until the store
+    /// may have forgotten an earlier report, and would count the failure twice.
+    pub(super) async fn send_until_answered(self, mut answer: StoreFuture<u64>) {
         let within = self.charge.take().lockout().map_or(0, |it| it.within);
         let (began, mut bound) = (Instant::now(), Ask::PATIENCE);
         loop {
@@ -223,10 +224,10 @@ impl Report {
         }
     }
 
-    /// Whether there is no use in telling it again.
+    /// Whether the report is not sent again after this error.
     fn is_final(&self, error: &StoreError) -> bool {
         let is_final = error.kind() == StoreErrorKind::Configuration;
-        if UNTOLD.failed() {
+        if UNSENT.failed() {
             let (path, error) = (self.charge.take().rule().path(), error.to_string());
             trace::event!(warn: path, error, is_final,
                 "failures stay in this process until the store answers");
@@ -245,10 +246,10 @@ impl Report {
         }
     }
 
-    /// Tells that a hold has begun.
+    /// Logs a hold that the failure has begun, and calls the callback.
     pub(super) fn answered(&self, step: u64) {
         let path = self.charge.take().rule().path();
-        if UNTOLD.worked() {
+        if UNSENT.worked() {
             trace::event!(warn: path, "failures are counted again");
         }
         let Some(lockout) = self.charge.take().lockout().filter(|_| step > 0) else {
@@ -271,13 +272,13 @@ impl Report {
     }
 }
 
-/// So long from now on.
+/// The time of this process's clock after this duration.
 fn after_now(time: Duration) -> SystemTime {
     let now = SystemTime::now();
     now.checked_add(time).unwrap_or(now)
 }
 
-/// No other failure has it.
+/// An id that no other failure has.
 fn next_id() -> u64 {
     static FIRST: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..1 << 51));
     static LAST: AtomicU64 = AtomicU64::new(0);

@@ -4,14 +4,14 @@ use std::task::{Context, Poll, ready};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-/// Is told of the frames of a body, and dropped when the body has ended, has failed or is dropped.
+/// Sees the frames of a body, and is dropped when the body has ended, has failed or is dropped.
 pub trait FrameWatcher<D> {
     /// The body returns this frame.
     fn watch(&mut self, _frame: &Frame<D>) {}
 }
 
 pin_project! {
-    /// A body whose frames somebody watches while it streams: a
+    /// A body whose frames a watcher sees while it streams: a
     /// [`SettledBody`](crate::store::SettledBody) or an
     /// [`OutgoingBody`](crate::limits::OutgoingBody).
     ///
@@ -39,7 +39,7 @@ impl<B, W> WatchedBody<B, W> {
         Self { body, watcher }
     }
 
-    /// The body itself, which nobody watches any more.
+    /// The body itself, without its watcher.
     pub fn into_inner(self) -> B {
         self.body
     }

@@ -120,8 +120,8 @@ pub(super) fn rule(
         choice.text("\"reserve-max\"", |it| (it == "reserve-max").then_some(()))?;
         Ok(rule.with_reserve_max())
     })?;
-    let rule = table.set("owe-at-most", rule, |rule, most| {
-        Ok(rule.with_owe_at_most(units(most)?))
+    let rule = table.set("owe-at-most", rule, |rule, max| {
+        Ok(rule.with_owe_at_most(units(max)?))
     })?;
     if !rule.has_quotas() {
         table.without(CHARGE_KEYS, NOTHING_IS_CHARGED)?;
@@ -339,7 +339,7 @@ fn with_plans(
         });
         let policies = policies.collect::<Result<_, _>>()?;
         let list = table.get("quotas").unwrap_or_else(|| table.clone());
-        let quotas = list.check(Quotas::of(rule.path(), policies))?;
+        let quotas = list.check(Quotas::for_rule(rule.path(), policies))?;
         let quotas = table.set("unlimited", quotas, |quotas, names| {
             let (list, name) = ("a list of subjects", "the name of a subject");
             Ok(quotas.unlimited(names.texts(list, name, Some)?))

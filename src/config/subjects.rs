@@ -314,7 +314,7 @@ impl Subjects {
         }
         let mut policy = entry.policy;
         if self.is_joint {
-            policy = policy.of_subject(self.known[place].name());
+            policy = policy.with_subject(self.known[place].name());
         }
         Ok((place, policy))
     }

@@ -54,7 +54,7 @@ impl Receipt {
     }
 
     /// This receipt with one for each of several counts.
-    pub(crate) fn of_counts(mut self, receipts: Vec<Self>) -> Self {
+    pub(crate) fn with_counts(mut self, receipts: Vec<Self>) -> Self {
         self.of_counts = Some(receipts.into());
         self
     }
@@ -91,7 +91,7 @@ impl Receipt {
     const FALLBACK: u64 = 1 << 63;
 
     /// The receipt of a fallback's own store, with the mark.
-    pub(crate) const fn of_fallback(mut self) -> Self {
+    pub(crate) const fn marked_as_fallback(mut self) -> Self {
         self.serial |= Self::FALLBACK;
         self
     }

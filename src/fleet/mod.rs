@@ -13,5 +13,5 @@ mod redis_fleet;
 mod reports;
 
 pub(crate) use member::Member;
-pub(crate) use operator_keys::{OperatorKeys, OperatorSays};
+pub(crate) use operator_keys::{OperatorKeys, OperatorVerdict};
 pub(crate) use reports::Reports;

@@ -21,13 +21,13 @@ pub(crate) struct OperatorKeys {
     entries: ArcSwap<Vec<OperatorEntry>>,
 }
 
-/// What operators say of the keys of a take.
-pub(crate) enum OperatorSays {
+/// What operators decide about a take by its keys.
+pub(crate) enum OperatorVerdict {
     /// The store decides about the take as it is.
     Nothing,
-    /// The store decides about this one: without the subjects that are let through, and under the
-    /// quotas of a raise.
-    Instead(Box<Take>),
+    /// The store decides about this take instead: without the subjects that are let through, and
+    /// under the quotas of a raise.
+    Replace(Box<Take>),
     LetThrough,
     Blocked(Box<Decision>),
 }
@@ -40,33 +40,33 @@ struct OperatorEntry {
     end: Instant,
 }
 
-/// What operators say of the key of each subject of a take, or of its only key: what, for how long,
-/// and the names of the quotas if it is about some alone.
-type Said = SmallVec<[Option<(OperatorKind, Duration, Arc<[Box<str>]>)>; 8]>;
+/// The order of an operator about the key of each subject of a take, or about its only key: the
+/// kind, the time that is left, and the names of the quotas if it is about some alone.
+type Orders = SmallVec<[Option<(OperatorKind, Duration, Arc<[Box<str>]>)>; 8]>;
 
 impl OperatorKeys {
     /// What becomes of this take now. A blocked key of any subject denies it, unless the rule is
     /// a shadow rule. Without the keys of subjects that are let through, the others decide. The
     /// quotas of those that are raised are multiplied.
     #[inline]
-    pub(crate) fn say(&self, take: &Take) -> OperatorSays {
+    pub(crate) fn verdict(&self, take: &Take) -> OperatorVerdict {
         if self.has_some.load(Ordering::Relaxed) {
-            of_keys(&self.said(take), take)
+            verdict_of(&self.orders(take), take)
         } else {
-            OperatorSays::Nothing
+            OperatorVerdict::Nothing
         }
     }
 
     /// Whether a key of a take that waits is let through or blocked now.
     pub(crate) fn ends_wait(&self, take: &Take) -> bool {
-        let said = self.said(take);
-        said.iter().flatten().any(|it| !it.0.is_raise())
+        let orders = self.orders(take);
+        orders.iter().flatten().any(|it| !it.0.is_raise())
     }
 
     /// This take under the quotas of its raises.
     pub(crate) fn raised(&self, take: Take) -> Take {
-        let said = self.said(&take);
-        raised(take, &said)
+        let orders = self.orders(&take);
+        raised(take, &orders)
     }
 
     /// What an operator does with the key, and for how long still: the raise first.
@@ -78,7 +78,7 @@ impl OperatorKeys {
 
     /// Lets exactly these keys through, blocks exactly these and raises exactly these.
     pub(crate) fn replace(&self, mut list: Vec<OperatorKey>) {
-        // What is blocked is blocked, whatever else the list says of it.
+        // A key that is blocked stays blocked, whatever else the list has for it.
         list.sort_by_key(|one| one.kind);
         let mut entries = Vec::new();
         list.into_iter().for_each(|one| set(&mut entries, one));
@@ -119,8 +119,8 @@ impl OperatorKeys {
         list.collect()
     }
 
-    /// Finds what operators say of each key of a take. A shadow rule denies nothing.
-    fn said(&self, take: &Take) -> Said {
+    /// Finds the orders about each key of a take. A shadow rule denies nothing.
+    fn orders(&self, take: &Take) -> Orders {
         let (rule, entries) = (take.rule(), self.entries.load());
         let applies = |kind| match kind {
             OperatorKind::LetThrough | OperatorKind::Raised(_) => true,
@@ -135,11 +135,11 @@ impl OperatorKeys {
             found.max()
         };
         let Some(keys) = take.keys() else {
-            return Said::from_iter([find(take.key().as_str())]);
+            return Orders::from_iter([find(take.key().as_str())]);
         };
         let subjects = rule.subjects().iter().zip(keys);
         let subjects = subjects.map(|(subject, key)| {
-            let key = key.as_ref().map(|key| key.of_subject(subject.name()))?;
+            let key = key.as_ref().map(|key| key.with_subject(subject.name()))?;
             find(key.as_str())
         });
         subjects.collect()
@@ -147,38 +147,38 @@ impl OperatorKeys {
 }
 
 impl OperatorEntry {
-    /// Says what is done, and for how long still.
+    /// The kind, and the time that is left.
     fn now(&self) -> Option<(OperatorKind, Duration)> {
         let time = self.end.saturating_duration_since(Instant::now());
         (!time.is_zero()).then_some((self.one.kind, time))
     }
 }
 
-fn of_keys(said: &Said, take: &Take) -> OperatorSays {
-    match said.iter().flatten().max() {
-        None => OperatorSays::Nothing,
-        Some((OperatorKind::Blocked, time, _)) => OperatorSays::Blocked(blocked(take, *time)),
+fn verdict_of(orders: &Orders, take: &Take) -> OperatorVerdict {
+    match orders.iter().flatten().max() {
+        None => OperatorVerdict::Nothing,
+        Some((OperatorKind::Blocked, time, _)) => OperatorVerdict::Blocked(blocked(take, *time)),
         Some((OperatorKind::Raised(_), ..)) => {
-            OperatorSays::Instead(raised(take.clone(), said).into())
+            OperatorVerdict::Replace(raised(take.clone(), orders).into())
         }
         Some((OperatorKind::LetThrough, ..)) => {
-            let is_through = |at: usize| said[at].as_ref().is_some_and(|it| !it.0.is_raise());
+            let is_through = |at: usize| orders[at].as_ref().is_some_and(|it| !it.0.is_raise());
             match take.without(is_through) {
-                None => OperatorSays::LetThrough,
-                Some(others) => OperatorSays::Instead(raised(others, said).into()),
+                None => OperatorVerdict::LetThrough,
+                Some(others) => OperatorVerdict::Replace(raised(others, orders).into()),
             }
         }
     }
 }
 
 /// This take under the factors of its quotas.
-fn raised(take: Take, said: &Said) -> Take {
+fn raised(take: Take, orders: &Orders) -> Take {
     let rule = take.rule();
     let factors = rule.policies().iter().map(|policy| {
         let subject = policy.subject().and_then(|it| rule.place_of_subject(it));
         let is_meant =
             |only: &[Box<str>]| only.is_empty() || only.iter().any(|name| **name == *policy.name());
-        match said.get(subject.unwrap_or(0)) {
+        match orders.get(subject.unwrap_or(0)) {
             Some(Some((OperatorKind::Raised(factor), _, only))) if is_meant(only) => *factor,
             _ => Factor::ONE,
         }
@@ -191,7 +191,7 @@ fn raised(take: Take, said: &Said) -> Take {
     take.under(rule)
 }
 
-/// Where the list says something of a key, or would.
+/// The places of the entries of a key, or where one would be inserted.
 fn places_of(entries: &[OperatorEntry], path: &str, key: &str) -> Range<usize> {
     let name = |entry: &OperatorEntry| (&*entry.one.path, &*entry.one.key).cmp(&(path, key));
     let first = entries.partition_point(|entry| name(entry).is_lt());
@@ -236,6 +236,6 @@ fn blocked(take: &Take, time: Duration) -> Box<Decision> {
         policies.map(|policy| QuotaState::new(0, time).with_max(algorithm.limit(&policy.quota())));
     let verdict = Verdict::Denied { retry_after: time };
     let mut decision = Decision::of_states(verdict, Source::Operator, states.collect());
-    decision.set_hidden(|place| !take.is_told(place));
+    decision.set_hidden(|place| !take.is_shown_to_clients(place));
     decision.into()
 }

@@ -8,7 +8,9 @@ use redis::{Value, cmd, from_redis_value};
 use crate::error::StoreError;
 use crate::rule::Factor;
 use crate::store::redis::{REPORT, RedisStore, SET_KEY};
-use crate::store::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report, StoreFuture};
+use crate::store::{
+    Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, ProcessReport, StoreFuture,
+};
 
 /// How long such a question may take. No request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -62,7 +64,7 @@ impl RedisStore {
 }
 
 impl Fleet for RedisStore {
-    fn report(&self, report: &Report) -> StoreFuture<FleetState> {
+    fn report(&self, report: &ProcessReport) -> StoreFuture<FleetState> {
         let keys = [
             self.process_key(&report.process),
             self.fleet_key("processes"),

@@ -75,7 +75,7 @@ impl KeyExtractor for BasicUser {
     }
 
     fn key_of_text(&self, text: &str) -> Option<Key> {
-        let known = Key::of_text(text).filter(|_| text.contains('%'));
+        let known = Key::from_text(text).filter(|_| text.contains('%'));
         known.or_else(|| Some(self.key(text)))
     }
 }

@@ -76,6 +76,6 @@ impl KeyExtractor for Bearer {
     }
 
     fn key_of_text(&self, text: &str) -> Option<Key> {
-        Key::of_hash(text).or_else(|| Some(self.key(text)))
+        Key::from_hash(text).or_else(|| Some(self.key(text)))
     }
 }

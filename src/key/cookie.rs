@@ -130,7 +130,7 @@ impl KeyExtractor for Cookie {
     }
 
     fn key_of_text(&self, text: &str) -> Option<Key> {
-        Key::of_hash(text).or_else(|| Some(self.key(&*decoded(text.as_bytes())?)))
+        Key::from_hash(text).or_else(|| Some(self.key(&*decoded(text.as_bytes())?)))
     }
 }
 

@@ -109,15 +109,16 @@ impl KeyExtractor for Header {
 
     fn key_of_text(&self, text: &str) -> Option<Key> {
         if !self.secret && text.contains('%') {
-            Key::of_text(text)
+            Key::from_text(text)
         } else {
-            Key::of_hash(text).or_else(|| Some(self.key(text)))
+            Key::from_hash(text).or_else(|| Some(self.key(text)))
         }
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
         let name = format!("header:{}", self.name);
-        (self.secret && fields.is_empty()).then(|| Warning::of(WarningKind::LockoutOfGuesses, name))
+        (self.secret && fields.is_empty())
+            .then(|| Warning::with_name(WarningKind::LockoutOfGuesses, name))
     }
 }
 

@@ -61,7 +61,7 @@ impl KeyExtractor for Host {
     }
 
     fn key_of_text(&self, text: &str) -> Option<Key> {
-        Key::of_hash(text).or_else(|| Some(self.key(&text.replace("%3A", ":"))))
+        Key::from_hash(text).or_else(|| Some(self.key(&text.replace("%3A", ":"))))
     }
 }
 

@@ -432,7 +432,7 @@ impl KeyExtractor for ClientIp {
             (Some(false), Some(true)) => WarningKind::MoreHops,
             _ => return None,
         };
-        Some(Warning::of(kind, self.field.name()))
+        Some(Warning::with_name(kind, self.field.name()))
     }
 }
 

@@ -144,10 +144,10 @@ impl Key {
     }
 
     /// The key of one part that is stored as a hash, of its text.
-    pub(super) fn of_hash(text: &str) -> Option<Self> {
+    pub(super) fn from_hash(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('#')?;
         let is_hash = digits.len() == 32 && digits.bytes().all(|it| it.is_ascii_hexdigit());
-        is_hash.then(|| Self::of_text(text))?
+        is_hash.then(|| Self::from_text(text))?
     }
 
     /// The key of one part that this key is within alternatives, behind the mark of its extractor.
@@ -166,7 +166,7 @@ impl Key {
     }
 
     /// A key that differs wherever one of these keys does, or is missing.
-    pub(crate) fn of_subjects(keys: &[Option<Self>]) -> Self {
+    pub(crate) fn from_subjects(keys: &[Option<Self>]) -> Self {
         let mut text = Text::new();
         for (at, key) in keys.iter().enumerate() {
             if at > 0 {
@@ -192,7 +192,7 @@ impl Key {
 
     /// What names this key as that of one subject of a joint rule, in lists of keys of rules:
     /// `user>alice`. In the text of any other key each `>` closes a `<`, so none has this one.
-    pub(crate) fn of_subject(&self, name: &str) -> Self {
+    pub(crate) fn with_subject(&self, name: &str) -> Self {
         // The only subject of its rule.
         if name.is_empty() {
             return self.clone();
@@ -222,7 +222,7 @@ impl Key {
     }
 
     /// The key with this [text](Self::as_str); `None` if no key has it.
-    pub(crate) fn of_text(text: &str) -> Option<Self> {
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
         let is_possible = |byte: u8| PLAIN[usize::from(byte)] || b":%#~|<>".contains(&byte);
         if !text.bytes().all(is_possible) {
             return None;
@@ -451,16 +451,16 @@ mod tests {
             key(&[]),
             key(&["a", "b"]),
             key(&["user>alice"]),
-            Key::of_subjects(&[Some(key(&["a", "b"])), None]),
+            Key::from_subjects(&[Some(key(&["a", "b"])), None]),
             key(&["a", "b"]).behind("header.x-user"),
         ];
         for key in &keys {
             assert_eq!(Key::split_subject(key.as_str()).0, None, "{key}");
             for name in ["user", "header:x-user", "<u>:{%41}", "\u{e9} >"] {
-                let of_subject = key.of_subject(name);
-                let split = Key::split_subject(of_subject.as_str());
+                let with_subject = key.with_subject(name);
+                let split = Key::split_subject(with_subject.as_str());
                 assert_eq!(split, (Some(name.to_owned()), key.as_str()));
-                assert!(!of_subject.as_str().contains(' '));
+                assert!(!with_subject.as_str().contains(' '));
             }
         }
     }

@@ -65,7 +65,7 @@ pub struct Admitted {
 
 impl Admitted {
     /// What a check gets, which may go on.
-    pub(super) fn of(admission: Admission) -> Self {
+    pub(super) fn new(admission: Admission) -> Self {
         let (rule, gate) = (admission.rule, admission.gate);
         let permits = admission.permits.map(|it| *it).unwrap_or_default();
         let charge = admission.answer;

@@ -361,7 +361,7 @@ impl IntoFuture for Call {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async {
             let admission = self.admission().await?;
-            Ok(admission.map(Admitted::of).unwrap_or_default())
+            Ok(admission.map(Admitted::new).unwrap_or_default())
         })
     }
 }

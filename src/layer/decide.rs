@@ -30,7 +30,7 @@ use crate::callback::{Cause, Instead};
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::fleet::OperatorSays;
+use crate::fleet::OperatorVerdict;
 use crate::rule::{OnError, Rule};
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
@@ -42,13 +42,13 @@ use crate::waiting::{Wait, Waiter};
 /// A decision with a [failure](Decision::failure) was made by a fallback.
 #[derive(Clone)]
 pub(crate) enum Outcome {
-    /// Nothing limits it. With what a shadow rule may have charged, if the response decides whether
-    /// that is given back, and the permits that it may have.
+    /// No rule limits the request: the late charge of a shadow rule, for refunds by response, and
+    /// its permits.
     Pass(Arc<Rule>, Option<Arc<LateCharge>>, RequestPermits),
-    /// With the instant since when it has waited, if it has waited, and its permits.
+    /// The charge, the instant since when the request has waited, if it has, and its permits.
     Allowed(Charge, Option<Instant>, RequestPermits),
     Denied(Take, Decision),
-    /// It is admitted without a decision: the rule or a callback says so.
+    /// The request is admitted without a decision, by the rule or a callback.
     Proceed(Arc<Rule>, Cause),
     /// There is no decision, and the rule admits nothing without one.
     Failed(Arc<Rule>, Cause),
@@ -222,11 +222,13 @@ impl Gate {
 
     #[inline]
     fn decide_after(&self, mut take: Take, wait: Wait, outage: Option<StoreError>) -> Deciding {
-        match self.operator_keys.say(&take) {
-            OperatorSays::Nothing => {}
-            OperatorSays::Instead(other) => take = *other,
-            OperatorSays::LetThrough => return self.let_through(take),
-            OperatorSays::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
+        match self.operator_keys.verdict(&take) {
+            OperatorVerdict::Nothing => {}
+            OperatorVerdict::Replace(other) => take = *other,
+            OperatorVerdict::LetThrough => return self.let_through(take),
+            OperatorVerdict::Blocked(denial) => {
+                return Deciding::Done(Outcome::Denied(take, *denial));
+            }
         }
         let now = self.prepare(&mut take, outage);
         if take.rule().is_shadow() {
@@ -308,7 +310,7 @@ impl Gate {
         let Moment { is_reduced, asked } = question.moment;
         self.log_decided(take.rule(), &decision);
         if take.rule().has_hidden() {
-            decision.set_hidden(|quota| !take.is_told(quota));
+            decision.set_hidden(|quota| !take.is_shown_to_clients(quota));
         }
         decision.is_reduced = is_reduced;
         if let Some(failure) = decision.failure() {
@@ -411,8 +413,8 @@ fn waiting(
     })
 }
 
-/// A store is not asked for what it does not know: takes over several counts, permits, periods of the
-/// calendar.
+/// A store is not asked for what it does not know: takes over several counts, permits, periods of
+/// the calendar.
 #[inline]
 pub(super) fn check_capabilities(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
     let mut specs = take.counts().iter().map(|it| it.spec());

@@ -237,7 +237,7 @@ impl Gate {
             Some(extractor) => self.key(&rule, extractor, head)?,
         };
         let cost = self.cost(&rule, head)?;
-        Ok(Take::of_key(rule, key, cost))
+        Ok(Take::for_key(rule, key, cost))
     }
 
     #[inline(never)]
@@ -368,9 +368,9 @@ impl Gate {
             Some(name) => self.under_name(rule, name),
             None => match rule.under(plan) {
                 Ok(under) => under,
-                Err(error) => {
-                    self.without_plan(rule, true, || Warning::of(WarningKind::UnfitPlan, error))
-                }
+                Err(error) => self.without_plan(rule, true, || {
+                    Warning::with_name(WarningKind::UnfitPlan, error)
+                }),
             },
         }
     }

@@ -337,12 +337,12 @@ pub(super) fn set_retry_after(seconds: Option<u64>, to: &mut HeaderMap) {
 /// comes on top, so that the clients that one window has denied do not come again in one second.
 pub(super) fn told_wait(rule: &Rule, decision: &Decision) -> Option<u64> {
     let seconds = whole_seconds(decision.retry_after()?);
-    let most = u128::from(seconds) * u128::from(rule.retry_after_jitter());
-    let most = u64::try_from(most.div_ceil(100)).unwrap_or(u64::MAX);
-    let added = if most == 0 {
+    let max_added = u128::from(seconds) * u128::from(rule.retry_after_jitter());
+    let max_added = u64::try_from(max_added.div_ceil(100)).unwrap_or(u64::MAX);
+    let added = if max_added == 0 {
         0
     } else {
-        fastrand::u64(0..=most)
+        fastrand::u64(0..=max_added)
     };
     Some(seconds.saturating_add(added))
 }

@@ -11,7 +11,7 @@ use super::gate::Gate;
 use super::headers::{reset, shown};
 use crate::callback::{Refusing, push_json};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
-use crate::fleet::OperatorSays;
+use crate::fleet::OperatorVerdict;
 use crate::rule::{Policy, Rule};
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
@@ -111,7 +111,7 @@ impl Look {
         // Clients are told of the quotas under which the request counts, also of those of subjects
         // that an operator lets through.
         if let Some(request) = &self.request {
-            decision.set_hidden(|quota| !request.is_told(quota));
+            decision.set_hidden(|quota| !request.is_shown_to_clients(quota));
         }
         Ok(RuleUsage {
             rule: self.rule,
@@ -151,14 +151,14 @@ impl Gate {
             Err(action) if matches!(*action, Action::Pass) => (self.choose_plan(rule, head)?, None),
             Err(action) => return Err(action),
         };
-        let said = request.as_ref().map(|it| (it, self.operator_keys.say(it)));
-        let (rule, answer) = match said {
-            None | Some((_, OperatorSays::LetThrough)) => (rule, None),
-            Some((request, OperatorSays::Nothing)) => (rule, Some(self.peek(request))),
-            Some((_, OperatorSays::Blocked(denial))) => {
+        let verdict = |it| (it, self.operator_keys.verdict(it));
+        let (rule, answer) = match request.as_ref().map(verdict) {
+            None | Some((_, OperatorVerdict::LetThrough)) => (rule, None),
+            Some((request, OperatorVerdict::Nothing)) => (rule, Some(self.peek(request))),
+            Some((_, OperatorVerdict::Blocked(denial))) => {
                 (rule, Some(StoreFuture::ready(Ok(*denial))))
             }
-            Some((_, OperatorSays::Instead(take))) => {
+            Some((_, OperatorVerdict::Replace(take))) => {
                 (Arc::clone(take.rule()), Some(self.peek(&take)))
             }
         };

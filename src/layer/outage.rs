@@ -27,7 +27,7 @@ pub(super) struct Outage {
 
 impl Outage {
     /// The outage that shows in this error, which has just happened.
-    pub(super) fn of(store: &Arc<dyn Store>, error: &StoreError) -> Option<Self> {
+    pub(super) fn find(store: &Arc<dyn Store>, error: &StoreError) -> Option<Self> {
         let is_outage = matches!(
             error.kind(),
             StoreErrorKind::Timeout | StoreErrorKind::Unavailable
@@ -37,7 +37,7 @@ impl Outage {
         }
         let patience = capabilities(store).timeout.unwrap_or(DEFAULT_TIMEOUT);
         Some(Self {
-            store: StoreId::of(store),
+            store: StoreId::new(store),
             error: error.clone(),
             until: Instant::now() + patience.min(Duration::from_secs(60)),
         })
@@ -57,7 +57,7 @@ impl Outage {
     #[inline]
     pub(super) fn known(request: &Extensions, store: &Arc<dyn Store>) -> Option<StoreError> {
         let Outages(known) = request.get()?;
-        let store = StoreId::of(store);
+        let store = StoreId::new(store);
         let (mut known, now) = (known.iter(), Instant::now());
         let outage = known.find(|outage| outage.until > now && outage.store == store);
         outage.map(|outage| outage.error.clone())
@@ -78,7 +78,7 @@ enum StoreId {
 }
 
 impl StoreId {
-    fn of(store: &Arc<dyn Store>) -> Self {
+    fn new(store: &Arc<dyn Store>) -> Self {
         let alone = || Self::Alone(Arc::as_ptr(store).addr());
         capabilities(store).server.map_or_else(alone, Self::Server)
     }

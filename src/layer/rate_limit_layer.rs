@@ -60,7 +60,7 @@ impl RateLimitLayer {
 
     /// Limits what the rule says.
     pub fn from_rule(rule: Rule) -> Self {
-        Self::of(Gate::new(RuleSource::Fixed(Arc::new(rule))))
+        Self::from_gate(Gate::new(RuleSource::Fixed(Arc::new(rule))))
     }
 
     /// Limits `path` as the rules say at each request; not at all while they have no rule for it.
@@ -71,10 +71,10 @@ impl RateLimitLayer {
     pub fn from_rules(rules: &SharedRules, path: &str, store: impl Store) -> Self {
         assert!(!path.is_empty(), "the path is empty");
         rules.mark_used(path);
-        Self::of(Gate::named(rules, path)).store(store)
+        Self::from_gate(Gate::named(rules, path)).store(store)
     }
 
-    pub(crate) fn of(gate: Gate) -> Self {
+    pub(crate) fn from_gate(gate: Gate) -> Self {
         let gate = Arc::new(gate);
         Self { gate }
     }

@@ -203,7 +203,7 @@ impl Gate {
         };
         let mut denied_by = decision.denied_by(take.rule().policies());
         if let Some(policy) = denied_by.find(is_below) {
-            let warning = Warning::of(WarningKind::CostAboveQuota, policy.name());
+            let warning = Warning::with_name(WarningKind::CostAboveQuota, policy.name());
             self.warnings.add(warning.about(take.rule().path()));
         }
     }
@@ -226,7 +226,7 @@ impl Gate {
 
     /// The outage that inner layers have to know of.
     fn outage(&self, error: &StoreError) -> Option<Box<Outage>> {
-        Outage::of(self.store.get()?, error).map(Box::new)
+        Outage::find(self.store.get()?, error).map(Box::new)
     }
 
     /// What the error callback says about a request with this head. If it propagates the error, the
@@ -273,7 +273,7 @@ impl Gate {
             let outer = extensions.get().map(|WaitingSince(since)| *since);
             outer.or(arrived).unwrap_or_else(Instant::now)
         };
-        AnswerForm::of(self.options.form, method, uri, headers, arrived)
+        AnswerForm::new(self.options.form, method, uri, headers, arrived)
     }
 
     pub(super) fn form_of(&self, head: &Parts, arrived: Option<Instant>) -> AnswerForm {
@@ -456,7 +456,7 @@ impl TakeSpan {
         match answer {
             Ok(decision) => {
                 self.record("outcome", || {
-                    DecisionOutcome::of(decision).name().to_owned()
+                    DecisionOutcome::from_decision(decision).name().to_owned()
                 });
                 self.record("source", || decision.source().name().to_owned());
             }
@@ -499,7 +499,7 @@ impl Gate {
                 .retry_after()
                 .map(|time| time.as_millis() as f64 / 1_000.0),
             source = decision.source().name(),
-            outcome = DecisionOutcome::of(decision).name(),
+            outcome = DecisionOutcome::from_decision(decision).name(),
             key,
             "denied"
         );

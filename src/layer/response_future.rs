@@ -80,7 +80,7 @@ pin_project! {
             admitted: Option<Admission>,
             kept: Option<KeptRequest<S, B>>,
         },
-        /// The inner service answers. Nothing limits the request if it was not admitted.
+        /// The inner service answers. `None`: no rule applied, and nothing was charged.
         Calling {
             #[pin]
             response: F,
@@ -171,7 +171,7 @@ where
             Action::Respond(response) => return kept.respond(|_, _| response),
             Action::Degrade(callback, take, decision) => {
                 let head = head(&kept.request);
-                let upload = Upload::of(kept.request, &kept.gate);
+                let upload = Upload::find(kept.request, &kept.gate);
                 let response = kept
                     .gate
                     .degrade(callback, take, decision, head, kept.arrived);
@@ -265,7 +265,7 @@ impl<S: Service<Request<B>>, B: HttpBody + Send + 'static> KeptRequest<S, B> {
     ) -> ResponseState<S, B, S::Future, S::Error> {
         let gate = &self.gate;
         let mut response = make(gate, &gate.form_for(&self.request, self.arrived));
-        if let Some(upload) = Upload::of(self.request, gate) {
+        if let Some(upload) = Upload::find(self.request, gate) {
             upload.read_on(&mut response);
         }
         let response = Some(response);

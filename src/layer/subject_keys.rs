@@ -128,7 +128,7 @@ impl SubjectKeys {
     /// The only key that has this name in lists of operators' keys; `None` if no key has it.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let (subject, key) = Key::split_subject(name);
-        let key = Key::of_text(key)?;
+        let key = Key::from_text(key)?;
         Some(subject.map_or(key.clone().into(), |it| [(&*it, key)].into()))
     }
 

@@ -55,7 +55,7 @@ pub(super) struct Upload<B> {
 impl<B: Body + Send + 'static> Upload<B> {
     /// The body of a request that is answered without it, or `None` if there is none. Nothing is
     /// read of it if the client waits for a `100 Continue` before it sends.
-    pub(super) fn of(request: Request<B>, gate: &Gate) -> Option<Self> {
+    pub(super) fn find(request: Request<B>, gate: &Gate) -> Option<Self> {
         if request.body().is_end_stream() {
             return None;
         }

@@ -129,8 +129,8 @@ impl Gate {
         for ((at, count), _) in busy {
             let (open, hash) = (&self.path.open, count.hash());
             open.queues().listen(hash, || {
-                let heard = open.clone();
-                let changed = Box::new(move || heard.given_back(hash));
+                let open = open.clone();
+                let changed = Box::new(move || open.refunded(hash));
                 let listening = self.store().listen(&take.only(at), changed)?;
                 let runtime = Handle::try_current().ok()?;
                 let listens = async { drop(listening.await) };

@@ -16,7 +16,7 @@ impl Limits {
     /// the line, the key and what was expected, if something in it is wrong.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let (rules, text) = Rules::from_file_with_text(path.as_ref())?;
-        Ok(Self::of_text(rules, &text))
+        Ok(Self::from_text(rules, &text))
     }
 
     /// The rules of a TOML text.
@@ -25,11 +25,11 @@ impl Limits {
     ///
     /// As [`Limits::from_file`].
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        Ok(Self::of_text(Rules::from_toml(text)?, text))
+        Ok(Self::from_text(Rules::from_toml(text)?, text))
     }
 
-    fn of_text(rules: Rules, text: &str) -> Self {
-        Self::of(SharedRules::of(rules, Some(ContentHash::of(text))))
+    fn from_text(rules: Rules, text: &str) -> Self {
+        Self::from_shared(SharedRules::with_hash(rules, Some(ContentHash::new(text))))
     }
 
     /// Watches a file, and replaces all rules by those of the file whenever it changes, also in the

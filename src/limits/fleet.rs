@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::Limits;
-use crate::store::{FleetState, OperatorKey, Report, Store};
+use crate::store::{FleetState, OperatorKey, ProcessReport, Store};
 use crate::trace;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -73,12 +73,12 @@ impl Limits {
             let exchange = timeout(MAX_EXCHANGE, self.exchange());
             let is_over = AssertUnwindSafe(exchange).catch_unwind().await;
             if !matches!(is_over, Ok(Ok(()))) {
-                self.hear_nothing("the store did not come back");
+                self.note_failure("the store did not come back");
             }
         }
     }
 
-    /// Tells the fleet how this process fares, and hears from it.
+    /// Reports the status of this process to the fleet, and applies the answer.
     async fn exchange(&self) {
         let Some(fleet) = self.shared_store().fleet() else {
             return;
@@ -86,7 +86,7 @@ impl Limits {
         let text = self.report().into();
         let (report, own_changes) = {
             let state = self.member.state();
-            let report = Report {
+            let report = ProcessReport {
                 process: Arc::clone(&self.member.process),
                 text,
                 known_version: state.version,
@@ -95,15 +95,15 @@ impl Limits {
             (report, state.own_changes)
         };
         match fleet.report(&report).await {
-            Ok(state) => self.hear(state, own_changes),
-            Err(error) => return self.hear_nothing(&error.to_string()),
+            Ok(state) => self.apply_state(state, own_changes),
+            Err(error) => return self.note_failure(&error.to_string()),
         }
         self.reports.ask_others(&*fleet).await;
     }
 
     /// Obeys what all processes of the service share. The store was asked when this process had
     /// made so many changes of its own.
-    fn hear(&self, shared: FleetState, own_changes: u64) {
+    fn apply_state(&self, shared: FleetState, own_changes: u64) {
         let mut state = self.member.state();
         state.is_accepted = Some(true);
         state.secret = shared.secret;
@@ -123,8 +123,8 @@ impl Limits {
         }
     }
 
-    /// The fleet was not told how this process fares. Nothing is known of the others.
-    fn hear_nothing(&self, error: &str) {
+    /// The report failed: nothing is known of the other processes.
+    fn note_failure(&self, error: &str) {
         self.reports.forget_others();
         let mut state = self.member.state();
         if state.is_accepted != Some(false) {

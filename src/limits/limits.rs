@@ -18,7 +18,11 @@ use crate::layer::{Crossing, Crossings, Gate, Headers, LockedOut, Options};
 use crate::layer::{RateLimitLayer, Warnings, on_lockout};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
+#[cfg(all(feature = "config", feature = "metrics"))]
+use crate::metrics::publish_reloads;
 use crate::metrics::{NearLimit, Snapshot};
+#[cfg(feature = "metrics")]
+use crate::metrics::{Publisher, publish_until};
 use crate::rule::{Plan, Rules, SharedRules};
 #[cfg(doc)]
 use crate::store::MemoryStore;
@@ -77,7 +81,7 @@ pub struct Limits {
     /// What checks ask with, by path: gates as those of layers.
     pub(super) checks: Arc<RwLock<HashMap<Box<str>, Arc<Gate>>>>,
     #[cfg(feature = "metrics")]
-    pub(super) publisher: Arc<crate::metrics::Publisher>,
+    publisher: Arc<Publisher>,
     pub(crate) warnings: Arc<Warnings>,
     near_limit: NearLimit,
     #[cfg(feature = "config")]
@@ -97,10 +101,10 @@ impl Limits {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     pub fn new(rules: impl Into<Rules>) -> Self {
-        Self::of(SharedRules::new(rules.into()))
+        Self::from_shared(SharedRules::new(rules.into()))
     }
 
-    pub(super) fn of(rules: SharedRules) -> Self {
+    pub(super) fn from_shared(rules: SharedRules) -> Self {
         Self {
             rules,
             store: Arc::default(),
@@ -201,22 +205,22 @@ impl Limits {
         self.on_error(callback)
     }
 
-    /// Tells code once in a period when a key has used one of these shares of a
+    /// Calls code once in a period when a key has used one of these shares of a
     /// [calendar quota](crate::rule::Policy::calendar), such as 0.8: more than 0 and at most 1,
-    /// rounded to thousandths, at least one. Default: nobody is told.
+    /// rounded to thousandths, at least one. Default: no code is called.
     ///
-    /// It is told of after an answer, a denial as well, by which at least that share is used, and
+    /// It is called after an answer, a denial as well, by which at least that share is used, and
     /// outside of the request. What other requests of this process may still give back or settle is
-    /// not used yet, nor is what this one may, where its rule
-    /// [settles](crate::Rule::with_settling) or refunds by outcome. The store is asked again once
-    /// that is over, and behind a settlement that charges more than was reserved. What is reserved
-    /// in other processes counts as used. Of the processes that share a Redis one tells, and none
-    /// does if it ends in between. In memory, and in a store of your own, each process tells. Another max,
-    /// as of another plan or a raise, is another crossing. A panic is logged. Up to 1,024 are told
-    /// at a time; the log says of those beyond, and of those that Redis does not answer for
-    /// minutes, that they are lost, and once, if Redis refuses, which
-    /// [permissions](crate::guide::security) it needs. A fallback, a peek and a key that is let
-    /// through tell nothing; of a rule in shadow the crossing says so.
+    /// not used yet, nor is what this one may, where its rule [settles](crate::Rule::with_settling)
+    /// or refunds by outcome. The store is asked again once that is over, and behind a settlement
+    /// that charges more than was reserved. What is reserved in other processes counts as used. Of
+    /// the processes that share a Redis one calls, and none does if it ends in between. In memory,
+    /// and with a store of your own, each process calls. Another max, as of another plan or a
+    /// raise, is another crossing. A panic is logged. Up to 1,024 calls run at a time; the log says
+    /// of those beyond, and of those that Redis does not answer for minutes, that they are lost,
+    /// and once, if Redis refuses, which [permissions](crate::guide::security) it needs. A
+    /// fallback, a peek and a key that is let through make no call; of a rule in shadow the
+    /// crossing says so.
     ///
     /// ```
     /// use tidegate::rule::{Period, Policy};
@@ -243,15 +247,16 @@ impl Limits {
         self.with("on_crossing", |it| it.crossings = Some(crossings))
     }
 
-    /// Tells code once of each hold when failures [lock a key out](crate::Rule::with_lockout), such
-    /// as to send a mail. Default: nobody is told, and the log says it.
+    /// Calls code once for each hold when failures [lock a key out](crate::Rule::with_lockout),
+    /// such as to send a mail. Default: no code is called, and the log says it.
     ///
-    /// It is told outside of the request, where the log is: in the process whose failure has begun
-    /// the hold, so that no store has to keep who told it. Nobody is told if that process ends in
-    /// between, if a failover of Redis loses the hold, or if Redis gives no answer until the hold is
-    /// over or [`within`](crate::rule::Lockout::within) has passed. A fallback counts failures of
-    /// its process alone, which tells of its holds. A panic is logged. Up to 1,024 are told at a
-    /// time; the log says that those beyond are lost. Of a rule in shadow it says so.
+    /// It is called outside of the request, and the hold is logged in the same place: in the
+    /// process whose failure has begun the hold, so that no store has to keep who called. No code
+    /// is called if that process ends in between, if a failover of Redis loses the hold, or if
+    /// Redis gives no answer until the hold is over or [`within`](crate::rule::Lockout::within) has
+    /// passed. A fallback counts failures of its process alone, which calls for its holds. A panic
+    /// is logged. Up to 1,024 calls run at a time; the log says that those beyond are lost. Of a
+    /// rule in shadow it says so.
     ///
     /// ```
     /// use std::time::Duration;
@@ -351,7 +356,7 @@ impl Limits {
 
     /// These limits with the same counters and rules, and without a store.
     #[cfg(feature = "metrics")]
-    pub(super) fn without_store(&self) -> Self {
+    fn without_store(&self) -> Self {
         Self {
             store: Arc::default(),
             defaults: Options::default(),
@@ -420,7 +425,7 @@ impl Limits {
     /// If the path is empty.
     pub fn layer(&self, path: &str) -> RateLimitLayer {
         assert!(!path.is_empty(), "the path is empty");
-        RateLimitLayer::of(self.gate(path))
+        RateLimitLayer::from_gate(self.gate(path))
     }
 
     /// A gate of the path, for a layer or for checks. All gates of a path share its counters.
@@ -467,6 +472,57 @@ impl Limits {
         self.paths.snapshot(&self.rules.guard())
     }
 
+    /// Publishes what the layers have counted to the recorder of the
+    /// [`metrics`](https://docs.rs/metrics) facade: immediately, and then once per second. The
+    /// recorder may be installed later. It then gets the whole counts, and the durations from then
+    /// on.
+    ///
+    /// A thread publishes, so this needs no runtime, and no request waits for a recorder. The
+    /// thread ends within a second after all clones of these limits and all layers that they made
+    /// were dropped; it publishes their last counts. A panic of the recorder does not end it.
+    /// Calling this again, also on a clone, changes nothing.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
+    /// let limits = Limits::new([rule]);
+    /// limits.publish_metrics_every_second();
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the system starts no thread, as [`std::thread::spawn`] does.
+    #[cfg(feature = "metrics")]
+    pub fn publish_metrics_every_second(&self) {
+        if self.publisher.set_periodic() {
+            // The thread keeps no connection to a store.
+            let limits = self.without_store();
+            limits.paths.add_watcher();
+            let thread = std::thread::Builder::new().name("tidegate-metrics".to_owned());
+            let started = thread.spawn(move || {
+                publish_until(|| limits.paths.are_unused(), || limits.publish_metrics());
+                limits.paths.remove_watcher();
+            });
+            started.expect("a thread for metrics");
+        }
+    }
+
+    /// Publishes what the layers have counted so far to the recorder of the
+    /// [`metrics`](https://docs.rs/metrics) facade. A handler that shows metrics may call it,
+    /// instead of or beside [`publish_metrics_every_second`](Limits::publish_metrics_every_second):
+    /// nothing is counted twice.
+    #[cfg(feature = "metrics")]
+    pub fn publish_metrics(&self) {
+        self.publisher.publish(|| self.snapshot());
+        #[cfg(feature = "config")]
+        {
+            let it = self.status();
+            publish_reloads(it.version, it.error.is_some(), it.reloads, it.failures);
+        }
+    }
+
     /// The rules, to look at or to replace while requests run.
     #[must_use]
     pub const fn rules(&self) -> &SharedRules {
@@ -501,5 +557,33 @@ mod tests {
         let limits = Limits::new(Rules::default()).store(Arc::clone(&store));
         let kept = limits.store.get().expect("the store that was given");
         assert!(Arc::ptr_eq(kept, &store));
+    }
+
+    #[cfg(feature = "metrics")]
+    #[test]
+    fn the_thread_ends_with_the_last_layer() {
+        use std::thread;
+
+        use crate::metrics::INTERVAL;
+
+        let limits = Limits::new(Rules::default());
+        limits.publish_metrics_every_second();
+        // Most services make their layers later.
+        thread::sleep(INTERVAL / 10);
+        let (clone, layer) = (limits.clone(), limits.layer("a"));
+        clone.publish_metrics_every_second();
+        let (paths, store) = (Arc::downgrade(&limits.paths), Arc::downgrade(&limits.store));
+        assert_eq!(paths.strong_count(), 3, "one thread");
+
+        drop((limits, clone));
+        assert_eq!(store.strong_count(), 1, "the layer alone has the store");
+        thread::sleep(INTERVAL * 2);
+        assert_eq!(paths.strong_count(), 1, "a layer is there");
+        drop(layer);
+        let dropped = std::time::Instant::now();
+        while paths.strong_count() > 0 {
+            assert!(dropped.elapsed() < INTERVAL * 20, "the thread never ends");
+            thread::sleep(INTERVAL / 10);
+        }
     }
 }

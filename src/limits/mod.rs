@@ -23,8 +23,6 @@ mod installed;
 mod limits;
 pub(crate) mod operators;
 mod paths;
-#[cfg(feature = "metrics")]
-mod publish;
 mod questions;
 #[cfg_attr(not(feature = "page"), path = "no_reports.rs")]
 pub(crate) mod reports;

@@ -227,7 +227,7 @@ impl Limits {
     /// knows.
     async fn is_used(&self, path: &str, name: &str) -> bool {
         let used = async {
-            let key = Key::of_text(name)?;
+            let key = Key::from_text(name)?;
             let rule = self.rules().guard().find(path).cloned()?;
             let rule = self.last_chosen(&rule, &key).unwrap_or(rule);
             let keys = SubjectKeys::of_name(name)?;
@@ -304,8 +304,8 @@ impl Limits {
 }
 
 /// The beginning of a text, in one line.
-fn line(text: Option<Arc<str>>, most: usize) -> Option<Arc<str>> {
-    let line: String = text?.chars().take(most).collect();
+fn line(text: Option<Arc<str>>, max_chars: usize) -> Option<Arc<str>> {
+    let line: String = text?.chars().take(max_chars).collect();
     (!line.is_empty()).then(|| line.replace(char::is_control, " ").into())
 }
 
@@ -387,7 +387,7 @@ impl Operation {
         let rule = limits.rules().guard().find(&one.path).cloned();
         let key = self.keys.only(rule.as_deref());
         let (subject, key) = key.map_err(OperatorError::Key)?;
-        one.key = key.of_subject(&subject).as_str().into();
+        one.key = key.with_subject(&subject).as_str().into();
         if let Some(rule) = rule.filter(|_| key.is_address && !one.time.is_zero())
             && limits.is_nobodys_address(&rule, &subject, &key)
             && !limits.is_used(&one.path, &one.key).await

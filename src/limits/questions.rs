@@ -251,7 +251,7 @@ pub(crate) fn counts_of_plans(take: &Take, can_calendar: bool) -> Vec<Ask> {
     let rule = take.rule();
     let of_plans = rule.plans().filter_map(|name| rule.of_plan(name));
     let others = of_plans.chain(rule.values_with_counts());
-    let others = others.chain([rule.of_all_periods()]);
+    let others = others.chain([rule.for_all_periods()]);
     let takes = iter::once(take.clone()).chain(others.map(|it| take.under(it)));
     let counts = takes.flat_map(|take| (0..take.counts().len()).map(move |at| take.only(at)));
     let mut known = HashSet::new();

@@ -75,7 +75,7 @@ impl Limits {
 /// use tidegate::limits::UsageReader;
 ///
 /// async fn paths(State(usage): State<UsageReader>, request: Request) -> Result<String, Response> {
-///     let usage = usage.of(request.into_parts().0).await?;
+///     let usage = usage.read(request.into_parts().0).await?;
 ///     let used_up = usage.rules.iter().filter(|it| it.decision.remaining() == 0);
 ///     Ok(used_up.map(|it| it.rule.path()).collect())
 /// }
@@ -98,7 +98,7 @@ pub struct UsageReader {
 /// let rule = Rule::new("api", [Quota::per_minute(600)])?.with_key(Header::new("x-user"));
 /// let usage = Limits::new([rule]).usage(["api"])?;
 /// let (head, ()) = http::Request::builder().header("x-user", "alice").body(())?.into_parts();
-/// let left = usage.of(head).await.expect("it has a key");
+/// let left = usage.read(head).await.expect("it has a key");
 /// assert_eq!(left.rules[0].decision.remaining(), 600);
 /// assert!(left.to_json().contains(r#""limit":600,"remaining":600"#));
 /// # Ok(())
@@ -122,7 +122,7 @@ impl UsageReader {
     /// A response: a request without its key, or without an answer of the store, is answered as by
     /// a layer, and with a 503 where that would let it pass.
     #[allow(clippy::result_large_err, reason = "it is answered at once")]
-    pub async fn of(&self, mut head: Parts) -> Result<Usage, Response> {
+    pub async fn read(&self, mut head: Parts) -> Result<Usage, Response> {
         let mut looks = Vec::with_capacity(self.gates.len());
         for gate in &*self.gates {
             match gate.look(&mut head) {
@@ -146,7 +146,7 @@ impl UsageReader {
     {
         move |request| {
             let usage = self.clone();
-            Box::pin(async move { usage.of(request.into_parts().0).await.into_response() })
+            Box::pin(async move { usage.read(request.into_parts().0).await.into_response() })
         }
     }
 }

@@ -216,7 +216,7 @@ impl FileContent {
         let read = regular_file::read(path, MAX_FILE);
         let (text, metadata) = read.map_err(|error| ConfigError::unreadable(path, error))?;
         Ok(Self {
-            hash: ContentHash::of(&text),
+            hash: ContentHash::new(&text),
             text,
             modified: metadata.modified().ok(),
         })
@@ -301,7 +301,7 @@ mod tests {
     fn text(text: &str, second: u64) -> Result<FileContent, ConfigError> {
         Ok(FileContent {
             text: text.to_owned(),
-            hash: ContentHash::of(text),
+            hash: ContentHash::new(text),
             modified: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(second)),
         })
     }
@@ -313,7 +313,7 @@ mod tests {
 
     /// The state of a file that contains the text "a", whose rules are in force.
     fn of_a() -> FileState {
-        FileState::new(Some(ContentHash::of("a")))
+        FileState::new(Some(ContentHash::new("a")))
     }
 
     #[test]

@@ -258,7 +258,7 @@ mod tests {
         let [old, new] = files.each_ref().map(|file| reloads.begin_watch(file));
         let apply = |watcher: u64, text: &str| {
             let new = Rules::from_toml(text).expect("valid");
-            reloads.apply(watcher, &rules, (new, ContentHash::of(text)))
+            reloads.apply(watcher, &rules, (new, ContentHash::new(text)))
         };
         let text = "[rules.a]\nmax-count = 1\nwindow = \"1s\"";
         assert!(apply(old, text).is_none());

@@ -43,6 +43,8 @@ pub(crate) mod key_notes;
 mod latency;
 mod named_counters;
 #[cfg(feature = "metrics")]
+mod publish;
+#[cfg(feature = "metrics")]
 mod publisher;
 #[cfg(feature = "page")]
 pub(crate) mod rates;
@@ -57,8 +59,12 @@ pub use latency::LATENCY_BUCKETS;
 #[cfg(feature = "page")]
 pub(crate) use key_notes::KeyNamer;
 pub(crate) use key_notes::{KeyNotes, LimitedKeys};
+#[cfg(all(test, feature = "metrics"))]
+pub(crate) use publish::INTERVAL;
 #[cfg(all(feature = "config", feature = "metrics"))]
-pub(crate) use publisher::Metric;
+pub(crate) use publish::publish_reloads;
+#[cfg(feature = "metrics")]
+pub(crate) use publish::publish_until;
 #[cfg(feature = "metrics")]
 pub(crate) use publisher::Publisher;
 pub(crate) use rule_counters::{NearLimit, RuleCounters};

@@ -59,7 +59,7 @@ impl RuleCounters {
     /// The decision about a request of this cost.
     #[inline]
     pub(crate) fn decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
-        self.count(DecisionOutcome::of(decision), decision.source());
+        self.count(DecisionOutcome::from_decision(decision), decision.source());
         if let Some(plan) = rule.plan() {
             let decided = if decision.is_allowed() {
                 &self.allowed_by_plan

@@ -104,7 +104,7 @@ named! {
 }
 
 impl DecisionOutcome {
-    pub(crate) fn of(decision: &Decision) -> Self {
+    pub(crate) fn from_decision(decision: &Decision) -> Self {
         match decision.verdict() {
             Verdict::Allowed => Self::Allowed,
             Verdict::Denied { .. } => Self::Denied,

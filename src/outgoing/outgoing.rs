@@ -91,10 +91,10 @@ impl Limits {
     ///
     /// The first field that is understood decides, of several lines the longest time:
     /// `Retry-After-Ms`, `Retry-After`, others with `retry-after` in their names, `RateLimit`,
-    /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others that name a limit with
-    /// its reset or interval. They have seconds, or milliseconds if their name ends with `-ms` or
-    /// `-milliseconds`, dates, instants or durations such as `6m0s`. Dates and instants count from
-    /// the answer's own `Date`, and hold for a second where it has none.
+    /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others that name a limit
+    /// with its reset or interval. They have seconds, or milliseconds if their name ends with `-ms`
+    /// or `-milliseconds`, dates, instants or durations such as `6m0s`. Dates and instants count
+    /// from the answer's own `Date`, and hold for a second where it has none.
     ///
     /// What was not used of a [cost](Outgoing::cost) is given back, and what was used beyond it is
     /// charged: see [`Turn::settle`]. An answer of which the rule's
@@ -118,7 +118,7 @@ impl Limits {
     /// # let mut answer = http::Response::new(());
     /// # *answer.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
     /// # answer.headers_mut().insert("retry-after", "7".parse()?);
-    /// turn.heard(answer.status(), answer.headers());
+    /// turn.observe_response(answer.status(), answer.headers());
     /// # tokio::task::yield_now().await;
     /// // It was a 429 with `Retry-After: 7`. With more patience it would wait.
     /// let github = github.wait(Duration::from_secs(5));
@@ -217,7 +217,7 @@ impl Outgoing {
     /// // let answer = client.post(..).send().await?;
     /// # let answer = http::Response::new(());
     /// turn.settle(1_950); // `usage.total_tokens` of its body
-    /// turn.heard(answer.status(), answer.headers());
+    /// turn.observe_response(answer.status(), answer.headers());
     ///
     /// let left = limits.peek("model", "our-key").await?.expect("there is a rule");
     /// let left: Vec<_> = left.quotas().iter().map(|it| it.remaining()).collect();
@@ -278,7 +278,7 @@ impl Outgoing {
         };
         if let Some(field) = unread {
             let field = format_args!("{:.64}", field.as_str());
-            let warning = Warning::of(WarningKind::RefusalNotUnderstood, field);
+            let warning = Warning::with_name(WarningKind::RefusalNotUnderstood, field);
             limits.warnings.add(warning.about(&path));
         }
         let mut take = Take::new(rule, key);
@@ -300,7 +300,7 @@ impl Outgoing {
     }
 
     /// Waits for the turn of a call with this key. The call follows, and then
-    /// [`heard`](Turn::heard).
+    /// [`observe_response`](Turn::observe_response).
     ///
     /// # Errors
     ///

@@ -103,8 +103,8 @@ pub(super) fn wanted_pause<'a>(
             continue;
         }
         let fields = headers.keys().filter(|name| is_its(name.as_str()));
-        let heard = fields.filter_map(|name| Some((answer.read(name.as_str(), says)?, name)));
-        match heard.max_by_key(|(time, _)| *time) {
+        let waits = fields.filter_map(|name| Some((answer.read(name.as_str(), says)?, name)));
+        match waits.max_by_key(|(time, _)| *time) {
             Some((Some(pause), _)) => return (!pause.is_zero()).then_some((pause, None)),
             Some((None, name)) => unread = unread.or(Some(name)),
             None => {}

@@ -26,7 +26,7 @@ impl<S> Layer<S> for Outgoing {
 
 /// A client whose calls wait for their turns: see [`Limits::outgoing`].
 ///
-/// The body of an answer is an [`OutgoingBody`], which hears the trailers of gRPC.
+/// The body of an answer is an [`OutgoingBody`], which observes the trailers of gRPC.
 ///
 /// It is always ready: a call that waits keeps no connection of the client ready. A call that gets
 /// no turn fails with [`CallError::Denied`] or [`CallError::Failed`], and what the client itself
@@ -97,7 +97,7 @@ where
                 turn.obey(head.status, &head.headers);
                 Some(turn)
             } else {
-                turn.heard(head.status, &head.headers);
+                turn.observe_response(head.status, &head.headers);
                 None
             };
             Ok(Response::from_parts(head, OutgoingBody::new(body, turn)))

@@ -3,13 +3,12 @@ use http_body::Frame;
 
 use super::outgoing::Outgoing;
 use crate::callback::grpc::GRPC_STATUS;
-use crate::charge::{Effect, FrameWatcher};
+use crate::charge::{Effect, FrameWatcher, WatchedBody};
 use crate::key::Key;
 use crate::layer::Admitted;
 #[cfg(doc)]
 use crate::limits::Limits;
 use crate::rule::Outcomes;
-use crate::store::WatchedBody;
 
 /// The turn of one call to a partner.
 ///
@@ -21,12 +20,12 @@ use crate::store::WatchedBody;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let partner = Limits::new([]).outgoing("partner");
 /// let turn = partner.ready("our-token").await?;
-/// turn.heard(StatusCode::OK, &HeaderMap::new());
+/// turn.observe_response(StatusCode::OK, &HeaderMap::new());
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "what the partner answers is not heard"]
+#[must_use = "a hold by the partner is not observed"]
 pub struct Turn {
     outgoing: Outgoing,
     key: Key,
@@ -46,20 +45,22 @@ impl Turn {
         }
     }
 
-    /// Says what the call has used, in units, before [`heard`](Self::heard) or the turn's end, which
-    /// [settle](crate::store::Charge::settle) it in the background: what was not used of its
-    /// [cost](Outgoing::cost) is given back, and what was used beyond it is charged, also above max.
-    /// [`Limits::flush`] waits for it. The last number counts; without one, the cost stays.
+    /// Says what the call has used, in units, before [`observe_response`](Self::observe_response)
+    /// or the turn's end, which [settle](crate::store::Charge::settle) it in the background: what
+    /// was not used of its [cost](Outgoing::cost) is given back, and what was used beyond it is
+    /// charged, also above max. [`Limits::flush`] waits for it. The last number counts; without
+    /// one, the cost stays.
     pub const fn settle(&mut self, used: u64) {
         self.used = Some(used);
     }
 
     /// What the partner has answered. If it wants no calls for a while, the key is
     /// [held](Limits::hold), by a task of the current tokio runtime, for which [`Limits::flush`]
-    /// waits. If the rule's [`refund-on`](crate::Rule::with_refund_on) has the status, what the call
-    /// was charged is given back, whatever it has used. A turn that is dropped in place of that
-    /// holds nothing. Of a gRPC answer whose status is in the trailers, these are the `headers`.
-    pub fn heard(self, status: StatusCode, headers: &HeaderMap) {
+    /// waits. If the rule's [`refund-on`](crate::Rule::with_refund_on) has the status, what the
+    /// call was charged is given back, whatever it has used. A turn that is dropped in place of
+    /// that holds nothing. Of a gRPC answer whose status is in the trailers, these are the
+    /// `headers`.
+    pub fn observe_response(self, status: StatusCode, headers: &HeaderMap) {
         self.observe(status, headers);
     }
 
@@ -91,8 +92,8 @@ impl Turn {
     }
 }
 
-/// The body of a partner's answer, as an [`OutgoingService`](super::OutgoingService) returns it: if a
-/// gRPC status is in its trailers, they are heard as the head of an answer is.
+/// The body of a partner's answer, as an [`OutgoingService`](super::OutgoingService) returns it: if
+/// a gRPC status is in its trailers, they are observed as the head of an answer is.
 ///
 /// ```
 /// use axum::body::Body;

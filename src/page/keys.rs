@@ -39,7 +39,7 @@ struct TargetKey {
     /// The subject of a joint rule.
     subject: Option<String>,
     key: Key,
-    /// The key, or what [names](Key::of_subject) that of the subject.
+    /// The key, or what [names](Key::with_subject) that of the subject.
     name: Key,
     /// How keys of the rule are written, if this one was written otherwise.
     hint: Option<String>,
@@ -300,7 +300,7 @@ impl TargetKey {
             _ => return Err(wrong("expected either key or row".to_owned())),
         };
         let name = match &subject {
-            Some(subject) => key.of_subject(subject),
+            Some(subject) => key.with_subject(subject),
             None => key.clone(),
         };
         let plan = plan.map(str::to_owned);
@@ -376,7 +376,7 @@ fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, Refus
     // An address may be taken for a token as well.
     let key = keys.min_by_key(|key| !key.is_address);
     let address = || Some(text.parse::<IpAddr>().ok()?.into());
-    let key = key.or_else(address).or_else(|| Key::of_text(text));
+    let key = key.or_else(address).or_else(|| Key::from_text(text));
     key.ok_or_else(|| {
         wrong(format!(
             "key is {:?}, expected the text of a key: parts joined by \":\", in which everything \
@@ -400,7 +400,7 @@ impl Page {
         match keys.find(|key| is_it(key)) {
             // Parts that a client chose may look like an address, and what is stored in Redis like
             // no key.
-            Some(key) => Key::of_text(&key)
+            Some(key) => Key::from_text(&key)
                 .as_ref()
                 .map_or_else(|| Err(no_key()), named_key),
             None => {
@@ -414,7 +414,7 @@ impl Page {
 /// The subject and the key of a name in a list of keys.
 fn named_key(name: &Key) -> Result<(Option<String>, Key), RefusedRequest> {
     let (subject, key) = Key::split_subject(name.as_str());
-    Ok((subject, Key::of_text(key).ok_or_else(no_key)?))
+    Ok((subject, Key::from_text(key).ok_or_else(no_key)?))
 }
 
 fn no_key() -> RefusedRequest {

@@ -106,7 +106,7 @@ async fn index(OriginalUri(uri): OriginalUri) -> Response {
 async fn view(State(state): State<Arc<PageState>>, request: Request) -> Response {
     let page = &state.page;
     page.limits.watch_for_page();
-    let Some(view) = View::of(request.uri()) else {
+    let Some(view) = View::from_uri(request.uri()) else {
         let message = "after is no number, expected the tick of an earlier answer";
         return keys::refuse(StatusCode::BAD_REQUEST, message);
     };

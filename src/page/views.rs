@@ -34,7 +34,7 @@ const MAX_MISSED: u64 = 10;
 
 impl View {
     /// The view that a request asks for; `None` if its query makes no sense.
-    pub(super) fn of(uri: &Uri) -> Option<Self> {
+    pub(super) fn from_uri(uri: &Uri) -> Option<Self> {
         match uri.path().rsplit('/').next() {
             Some("hour") => Some(Self::Hour),
             Some("limited") => Some(Self::Limited),

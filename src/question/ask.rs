@@ -33,7 +33,7 @@ use crate::quota::Quota;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Ask {
-    /// Those of the rule, whose quotas the answer tells of.
+    /// The counts of the rule: the answer contains the states of all its quotas.
     of: Arc<RuleCounts>,
     /// What is asked about together, in the order of the rule's counts.
     counts: SmallVec<[CountAsk; 1]>,
@@ -90,7 +90,7 @@ impl CountAsk {
     /// The count of this name at this place of a rule, for a request of this cost.
     #[inline]
     pub(crate) fn new(of: &RuleCounts, place: usize, name: Name, cost: u64) -> Self {
-        let count = &of.counts[place];
+        let count = &of.list[place];
         Self {
             place: u8::try_from(place).expect("a rule has few counts"),
             name,
@@ -108,7 +108,7 @@ impl CountAsk {
 
     /// The places of its quotas among those of the rule.
     pub(crate) fn places<'a>(&self, of: &'a RuleCounts) -> &'a [usize] {
-        &of.counts[usize::from(self.place)].places
+        &of.list[usize::from(self.place)].places
     }
 
     /// The place of its first quota among those of the rule.
@@ -171,7 +171,7 @@ impl Ask {
     pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A first question about these counts that no caller waits for yet.
-    pub(crate) fn of(of: Arc<RuleCounts>, counts: SmallVec<[CountAsk; 1]>, cost: u64) -> Self {
+    pub(crate) fn new(of: Arc<RuleCounts>, counts: SmallVec<[CountAsk; 1]>, cost: u64) -> Self {
         Self {
             is_joint: of.is_joint || counts.len() != 1,
             of,
@@ -309,7 +309,7 @@ impl Ask {
 
     /// Gives back in each count what `refund` can: it is asked for each with its part of the
     /// receipt. Returns how many units of the request's cost were given back.
-    pub(crate) fn given_back(
+    pub(crate) fn refund_each(
         &self,
         receipt: &Receipt,
         mut refund: impl FnMut(&CountAsk, &Receipt) -> u64,
@@ -317,18 +317,18 @@ impl Ask {
         let given_back = self
             .parts(receipt)
             .map(|(ask, receipt)| refund(ask, receipt));
-        self.units_given_back(receipt, &given_back.collect::<SmallVec<[u64; 1]>>())
+        self.refunded_units(receipt, &given_back.collect::<SmallVec<[u64; 1]>>())
     }
 
     /// How many units of the request's cost were given back, if these were in each of the counts:
     /// the most of counts without a cost of their own. Where there is no such count, all, or none.
-    pub(crate) fn units_given_back(&self, receipt: &Receipt, given_back: &[u64]) -> u64 {
+    pub(crate) fn refunded_units(&self, receipt: &Receipt, given_back: &[u64]) -> u64 {
         let of_cost = self.counts.iter().zip(given_back);
         let of_cost = of_cost.filter(|(count, _)| !count.has_own_cost);
-        let most = of_cost.map(|(_, units)| *units).max();
+        let largest = of_cost.map(|(_, units)| *units).max();
         let is_any = given_back.iter().any(|units| *units > 0);
         let asked = self.cost.min(receipt.units());
-        most.unwrap_or(if is_any { asked } else { 0 })
+        largest.unwrap_or(if is_any { asked } else { 0 })
     }
 
     /// Its counts that have the cost of the request, with their places: what is used beyond a
@@ -453,7 +453,7 @@ impl Ask {
     ///
     /// A count of the calendar becomes two: an hour in its place, and, behind all others, its
     /// period, of which so much is used elsewhere.
-    pub(crate) fn of_share(
+    pub(crate) fn for_share(
         &self,
         share: Share,
         charged: Option<&Receipt>,
@@ -463,7 +463,7 @@ impl Ask {
         for (at, count) in self.counts.iter().enumerate() {
             let charged = charged.and_then(|it| it.counts().get(at));
             let cost = charged.map_or(count.cost, Receipt::units);
-            let shared = count.spec.of_share(share, cost);
+            let shared = count.spec.for_share(share, cost);
             if let Some(calendar) = shared.calendar() {
                 let (mut period, mut of_period) = (calendar.clone(), count.clone());
                 period.used_elsewhere = used_elsewhere(count, calendar);
@@ -501,7 +501,7 @@ impl Ask {
     /// A first question about the same counts at this cost, which no caller waits for.
     pub(crate) fn first_question(&self, cost: u64) -> Self {
         let (of, counts) = (Arc::clone(&self.of), self.counts.clone());
-        let mut ask = Self::of(of, counts, cost).with_cost(cost);
+        let mut ask = Self::new(of, counts, cost).with_cost(cost);
         ask.is_joint = self.is_joint;
         ask
     }
@@ -585,7 +585,7 @@ impl Ask {
         let first = decisions.iter().find_map(Decision::receipt)?;
         let receipts = decisions.iter().map(Decision::receipt_or_none).collect();
         let first = Receipt::new(first.stamp(), first.serial(), self.cost);
-        Some(first.of_counts(receipts))
+        Some(first.with_counts(receipts))
     }
 }
 
@@ -594,7 +594,7 @@ fn strictest(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
         (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
-        // One count may be held: the longer time is told.
+        // One count may be held: the answer has the longer time.
         (
             held @ (Verdict::LockedOut { retry_after: one } | Verdict::OnHold { retry_after: one }),
             Verdict::Denied { retry_after },

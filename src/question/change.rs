@@ -15,7 +15,7 @@ use crate::decision::Receipt;
 /// let store = MemoryStore::new();
 /// let take = Take::new(Rule::new("export", [Quota::per_hour(10)])?.into(), Key::from("alice"));
 /// let receipt = store.take(&take).await?.receipt().expect("it was allowed");
-/// assert_eq!(store.change(&take, &Change::GiveBack(receipt)).await?, 1);
+/// assert_eq!(store.change(&take, &Change::Refund(receipt)).await?, 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -39,7 +39,7 @@ pub enum Change {
     /// later ones, so that they count longer, never shorter. GCRA gives back what has not begun to
     /// drain; of refunds in another order than that of the takes it may give back less, from the
     /// fifth place on.
-    GiveBack(Receipt),
+    Refund(Receipt),
     /// Charges up to the cost of each count without a cost of its own, also above max, but no more
     /// than it [may owe](crate::Rule::with_owe_at_most). The number is that of the units; of
     /// several counts, the fewest. It is never denied, and does not depend on what has become of
@@ -61,8 +61,8 @@ pub enum Change {
     /// Counts the failure of the take with this receipt, under a rule with a
     /// [lock-out](crate::rule::Lockout): after so many, its key is held. The number is 0, or if
     /// this failure has begun a hold, how many times in a row the key was held. A failure counts
-    /// once, by its id from 1 to 2^52, from when it is told, and only if its take was admitted after
-    /// the last hold and the last success. It may be told again, but not later than
+    /// once, by its id from 1 to 2^52, from when it is reported, and only if its take was admitted after
+    /// the last hold and the last success. It may be reported again, but not later than
     /// [`within`](crate::rule::Lockout::within) behind the first time: it is forgotten then. A store
     /// that does not know it answers takes as if nothing had failed.
     Failed {
@@ -71,7 +71,7 @@ pub enum Change {
         /// No other failure of the key has it.
         id: u64,
     },
-    /// Notes that the take with this receipt has succeeded: failures that were told before it was
+    /// Notes that the take with this receipt has succeeded: failures that were reported before it was
     /// admitted count no more, and the next hold is a first one. A hold stays. The number is 0.
     Succeeded(Receipt),
     /// Says how many times in a row the key was held, if it is held after failures; or 0. It
@@ -111,7 +111,7 @@ impl Change {
     /// What a store cannot, for its error.
     pub(crate) const fn verb(&self) -> &'static str {
         match self {
-            Self::GiveBack(_) => "give back",
+            Self::Refund(_) => "give back",
             Self::Owe(_) => "charge units beyond a reservation: see Capabilities::owes",
             Self::Renew(_) => "keep permits: see Capabilities::permits",
             Self::Hold(_) => "hold keys: see Capabilities::holds",

@@ -18,9 +18,9 @@ pub(crate) struct RuleCounts {
     pub(crate) in_shadow: bool,
     /// Whether a fallback may decide.
     pub(crate) falls_back: bool,
-    /// In the order of a take: those of permits behind all others.
-    pub(crate) counts: Box<[RuleCount]>,
-    /// The states of all quotas where nothing is counted: they limit nothing, and nobody is told of
+    /// The counts in the order of a take: those of permits behind all others.
+    pub(crate) list: Box<[RuleCount]>,
+    /// The states of all quotas if nothing is counted: they limit nothing, and clients do not see
     /// them.
     pub(crate) untouched: Box<[QuotaState]>,
 }

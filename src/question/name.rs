@@ -47,7 +47,7 @@ impl Names {
 
     /// The name of the count of the key with this text, and its [hash](crate::Key::hash_in_names).
     #[inline]
-    pub(crate) fn of(&self, key: &KeyText, key_hash: u64) -> Name {
+    pub(crate) fn name_for(&self, key: &KeyText, key_hash: u64) -> Name {
         Name {
             of: self.clone(),
             key: key.clone(),
@@ -60,7 +60,7 @@ impl Name {
     /// A name as it is, which no rule makes.
     #[cfg(feature = "redis")]
     pub(crate) fn whole(text: &str) -> Self {
-        Names::new(Some(""), text, "").of(&KeyText::default(), 0)
+        Names::new(Some(""), text, "").name_for(&KeyText::default(), 0)
     }
 
     fn separator(&self) -> &'static str {

@@ -13,7 +13,7 @@ use super::rule_error::RuleError;
 use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
 use crate::algorithm::lockout::LockoutSpec;
-use crate::algorithm::spec::Holding;
+use crate::algorithm::spec::HeldBy;
 use crate::key::{Everyone, KeyExtractor};
 use crate::quota::Quota;
 use crate::warning::Warning;
@@ -203,13 +203,13 @@ impl Rule {
 
 impl RuleSettings {
     /// What may hold the keys of the count of this subject, with this cost of its own.
-    pub(super) fn holding(&self, subject: Option<usize>, cost: Option<u64>) -> Holding {
+    pub(super) fn held_by(&self, subject: Option<usize>, cost: Option<u64>) -> HeldBy {
         match &self.lockout {
             Some(lockout) if self.holds_count(lockout, subject, cost) => {
-                Holding::Failures(lockout.spec.clone().into())
+                HeldBy::Failures(lockout.spec.clone().into())
             }
-            _ if self.hold_at_most.is_some() && cost.is_none() => Holding::Partner,
-            _ => Holding::Nothing,
+            _ if self.hold_at_most.is_some() && cost.is_none() => HeldBy::Partner,
+            _ => HeldBy::Nobody,
         }
     }
 

@@ -63,7 +63,7 @@ impl Rule {
         let mut policies = self.settings.policies.to_vec();
         let mut policy = Policy::concurrent(max);
         if let Some(first) = self.subjects().first() {
-            policy = policy.of_subject(first.name());
+            policy = policy.with_subject(first.name());
         }
         policies.push(policy);
         Policy::name_all(self.path(), &mut policies);

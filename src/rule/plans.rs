@@ -60,7 +60,7 @@ impl Plan {
     }
 
     /// A plan that is a value: these quotas, in place of those that the rule has for the same
-    /// subjects. Policies say [of which subject](Policy::of_subject) they are, and may limit
+    /// subjects. Policies say [of which subject](Policy::with_subject) they are, and may limit
     /// [requests at a time](Policy::concurrent). What they do not name stays the rule's: other
     /// [subjects](super::Subject), and requests at a time beside quotas. To lift that, make it of
     /// [`Quotas`] with [`unlimited`](Quotas::unlimited), which are `Into<Plan>`.
@@ -219,7 +219,7 @@ impl Rule {
                 self.of_plan(name).ok_or_else(unknown)
             }
             PlanOf::Value(quotas) => {
-                lock(&self.derived().of_values).try_rule(quotas, || self.of_value(quotas))
+                lock(&self.derived().of_values).try_rule(quotas, || self.for_value(quotas))
             }
         }
     }
@@ -240,7 +240,7 @@ impl Rule {
 
     /// The rule that counts the cost of a request in a window, a day, a week and a month, of each
     /// subject.
-    pub(crate) fn of_all_periods(&self) -> Arc<Self> {
+    pub(crate) fn for_all_periods(&self) -> Arc<Self> {
         let periods = [Period::DAY, Period::WEEK, Period::MONTH].map(Some);
         let mut all = Vec::new();
         for own in &self.settings.policies {
@@ -289,7 +289,7 @@ impl Rule {
         at_cost.map(Policy::quota)
     }
 
-    fn of_value(&self, quotas: &Quotas) -> Result<Arc<Self>, RuleError> {
+    fn for_value(&self, quotas: &Quotas) -> Result<Arc<Self>, RuleError> {
         let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
         self.settings.policies_of(quotas, no_certain_subject)?;
         Ok(self.choosing(Chosen::Value(quotas.clone())))

@@ -82,7 +82,7 @@ impl Policy {
         let max = max.min(Quota::MAX_UNITS);
         Self {
             is_concurrent: true,
-            ..Self::from(Quota::of_micros(max, 1_000))
+            ..Self::from(Quota::from_micros(max, 1_000))
         }
     }
 
@@ -108,7 +108,7 @@ impl Policy {
     #[must_use]
     pub fn calendar(period: Period, max: u64) -> Self {
         let max = max.min(Quota::MAX_UNITS);
-        let quota = Quota::of_micros(max, period.usual_micros());
+        let quota = Quota::from_micros(max, period.usual_micros());
         Self {
             period: Some(period),
             ..Self::from(quota)
@@ -149,12 +149,12 @@ impl Policy {
     /// For the quotas of a plan: the [subject](super::Subject) with this name is limited by it.
     /// Default: the rule's only subject, or its first.
     #[must_use]
-    pub fn of_subject(mut self, name: &str) -> Self {
+    pub fn with_subject(mut self, name: &str) -> Self {
         self.subject = Some(name.into());
         self
     }
 
-    pub(super) fn of_no_subject(mut self) -> Self {
+    pub(super) fn without_subject(mut self) -> Self {
         self.subject = None;
         self
     }
@@ -172,8 +172,8 @@ impl Policy {
             if !policy.name.is_empty() {
                 continue;
             }
-            let of_subject = policies.iter().filter(|it| it.subject == policy.subject);
-            let is_only = of_subject.count() == 1;
+            let with_subject = policies.iter().filter(|it| it.subject == policy.subject);
+            let is_only = with_subject.count() == 1;
             let mut name = path.to_owned();
             for part in [
                 policy.subject.as_deref().map(str::to_owned),

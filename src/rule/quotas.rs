@@ -53,7 +53,7 @@ impl Quotas {
     ///
     /// [`RuleError`] if there are no quotas or more than 16, or if two have the same window.
     pub fn new(quotas: impl IntoIterator<Item = Quota>) -> Result<Self, RuleError> {
-        Self::of("quota", quotas.into_iter().map(Policy::from).collect())
+        Self::for_rule("quota", quotas.into_iter().map(Policy::from).collect())
     }
 
     /// Quotas with names.
@@ -63,11 +63,11 @@ impl Quotas {
     /// [`RuleError`] if there are no quotas or more than 16, or if two have the same name or, of
     /// one subject and cost, the same window.
     pub fn with_policies(policies: impl IntoIterator<Item = Policy>) -> Result<Self, RuleError> {
-        Self::of("quota", policies.into_iter().collect())
+        Self::for_rule("quota", policies.into_iter().collect())
     }
 
     /// Quotas of which some have names. Errors name the others as in a rule of this path.
-    pub(crate) fn of(path: &str, quotas: Arc<[Policy]>) -> Result<Self, RuleError> {
+    pub(crate) fn for_rule(path: &str, quotas: Arc<[Policy]>) -> Result<Self, RuleError> {
         let quotas = Self::hashed(quotas, Arc::default());
         check_policies(&quotas.policies(path))?;
         Ok(quotas)
@@ -93,7 +93,7 @@ impl Quotas {
     /// use tidegate::rule::{Policy, Quotas};
     /// use tidegate::Quota;
     ///
-    /// let of_user = Policy::from(Quota::per_minute(600)).of_subject("user");
+    /// let of_user = Policy::from(Quota::per_minute(600)).with_subject("user");
     /// // The bound of the whole service is not for these customers.
     /// let internal = Quotas::with_policies([of_user])?.unlimited(["everyone"]);
     /// # let _ = internal;

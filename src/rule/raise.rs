@@ -41,8 +41,8 @@ impl RuleSettings {
         for (policy, factor) in policies.iter_mut().zip(factors) {
             let quota = policy.quota;
             policy.quota = match policy.is_concurrent() {
-                true => Quota::of_micros(factor.of(quota.max()), quota.window_micros()),
-                false => factor.of_quota(&quota, algorithm),
+                true => Quota::from_micros(factor.times(quota.max()), quota.window_micros()),
+                false => factor.times_quota(&quota, algorithm),
             };
         }
     }

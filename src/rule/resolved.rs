@@ -9,7 +9,7 @@ use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::period::Period;
-use crate::algorithm::spec::{Holding, Kind, Permits, Spec, Windows};
+use crate::algorithm::spec::{HeldBy, Kind, Permits, Spec, Windows};
 use crate::decision::QuotaState;
 use crate::factor::Factor;
 use crate::key::escaped;
@@ -53,7 +53,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    pub(super) fn of(settings: &RuleSettings) -> Self {
+    pub(super) fn new(settings: &RuleSettings) -> Self {
         let file = settings.file.as_deref();
         let exemptions = match file {
             None => Arc::clone(&settings.exemptions),
@@ -79,7 +79,7 @@ fn id_of(path: &str, algorithm: Algorithm, is_shadow: bool) -> Box<str> {
 }
 
 impl Resolved {
-    pub(super) fn of(settings: &RuleSettings, choice: &Choice, common: Arc<Common>) -> Self {
+    pub(super) fn new(settings: &RuleSettings, choice: &Choice, common: Arc<Common>) -> Self {
         let mut policies = match &choice.chosen {
             Chosen::Own => settings.policies.clone(),
             Chosen::Plan(PlanQuotas { quotas, .. }) | Chosen::Value(quotas) => {
@@ -178,7 +178,7 @@ impl RuleSettings {
             is_joint: counts.len() > 1 || has_own_cost || !self.subjects.is_empty(),
             in_shadow: common.is_shadow,
             falls_back: matches!(self.on_error, None | Some(OnError::Fallback)),
-            counts,
+            list: counts,
             untouched: policies.iter().map(full).collect(),
         }
     }
@@ -224,10 +224,10 @@ impl RuleSettings {
                 lease: self.permits.lease,
                 busy_retry: self.permits.busy_retry,
             };
-            return Spec::new(Kind::Permits(permits), Holding::Nothing, 1);
+            return Spec::new(Kind::Permits(permits), HeldBy::Nobody, 1);
         }
         let factor = factor.copied().unwrap_or(Factor::ONE);
-        let owe_at_most = self.owe_at_most.map(|units| factor.of(units));
+        let owe_at_most = self.owe_at_most.map(|units| factor.times(units));
         let cost = id.cost.unwrap_or(self.cost);
         if let Some(period) = period.cloned() {
             let calendar = Calendar {
@@ -236,11 +236,11 @@ impl RuleSettings {
                 owe_at_most,
                 used_elsewhere: 0,
             };
-            return Spec::new(Kind::Calendar(calendar), Holding::Nothing, cost);
+            return Spec::new(Kind::Calendar(calendar), HeldBy::Nobody, cost);
         }
         let windows = Windows::new(self.algorithm, quotas, owe_at_most);
         let subject = id.subject.as_ref().map(|(place, _)| *place);
-        let holding = self.holding(subject, id.cost);
-        Spec::new(Kind::Windows(windows), holding, cost)
+        let held_by = self.held_by(subject, id.cost);
+        Spec::new(Kind::Windows(windows), held_by, cost)
     }
 }

@@ -111,7 +111,7 @@ impl Rule {
     /// This rule under a choice of a request that fits it.
     pub(super) fn under_choice(&self, choice: Choice) -> Arc<Self> {
         let common = Arc::clone(&self.resolved().common);
-        let resolved = Resolved::of(&self.settings, &choice, common);
+        let resolved = Resolved::new(&self.settings, &choice, common);
         Arc::new(Self {
             settings: Arc::clone(&self.settings),
             choice,
@@ -130,8 +130,8 @@ impl Rule {
     #[inline]
     pub(super) fn resolved(&self) -> &Resolved {
         self.resolved.get_or_init(|| {
-            let common = Common::of(&self.settings);
-            Resolved::of(&self.settings, &self.choice, common.into())
+            let common = Common::new(&self.settings);
+            Resolved::new(&self.settings, &self.choice, common.into())
         })
     }
 

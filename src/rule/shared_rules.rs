@@ -50,11 +50,11 @@ impl SharedRules {
     /// Shares these rules.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
-        Self::of(rules, None)
+        Self::with_hash(rules, None)
     }
 
     /// Shares rules, with the hash of the text that contains them.
-    pub(crate) fn of(rules: Rules, hash: Option<ContentHash>) -> Self {
+    pub(crate) fn with_hash(rules: Rules, hash: Option<ContentHash>) -> Self {
         log_mistakes(&rules, None);
         Self(Arc::new(Shared {
             rules: ArcSwap::from_pointee(rules),
@@ -262,7 +262,7 @@ impl UsedPaths {
 pub(crate) struct ContentHash([u8; 32]);
 
 impl ContentHash {
-    pub(crate) fn of(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }
 }
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn its_digits_are_those_of_sha256sum() {
-        assert_eq!(ContentHash::of("abc").to_string(), "ba7816bf8f01cfea");
+        assert_eq!(ContentHash::new("abc").to_string(), "ba7816bf8f01cfea");
     }
 
     #[tokio::test]

@@ -45,7 +45,7 @@ impl Subject {
     /// are not told of. A rule has at most 16.
     #[must_use]
     pub fn limit(mut self, quota: impl Into<Policy>) -> Self {
-        self.policies.push(quota.into().of_subject(&self.name));
+        self.policies.push(quota.into().with_subject(&self.name));
         self
     }
 
@@ -112,7 +112,7 @@ impl Rule {
     /// names: a subject that gets another name begins anew. A rule of one subject, and without such
     /// costs, is as one that [`Rule::new`] makes.
     ///
-    /// The quotas of a [plan](Self::with_plan) say [of which subject](Policy::of_subject) they are.
+    /// The quotas of a [plan](Self::with_plan) say [of which subject](Policy::with_subject) they are.
     /// Subjects that a plan does not name keep the rule's quotas.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Rule {
         }
         match &subjects[..] {
             [only] if only.policies.iter().all(|policy| policy.cost().is_none()) => {
-                let policies = only.policies.iter().cloned().map(Policy::of_no_subject);
+                let policies = only.policies.iter().cloned().map(Policy::without_subject);
                 let rule = Self::with_policies(path, policies)?;
                 let (name, key) = (Some(Arc::clone(&only.name)), only.key.clone());
                 Ok(rule.with(|it| (it.key, it.only_subject) = (key, name)))

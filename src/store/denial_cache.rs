@@ -11,8 +11,7 @@ use crate::algorithm::spec::Spec;
 use crate::clock::{Clock, nanos};
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::StoreError;
-use crate::question::Name;
-use crate::question::{Ask, CountAsk};
+use crate::question::{Ask, CountAsk, Name};
 use crate::sync::lock;
 
 /// The denials that are kept. The place of a rule and key is given by their hash, which no client
@@ -58,7 +57,7 @@ impl Denials {
         let Some(mut set) = self.set(hash) else {
             return Ok(None);
         };
-        let changes = self.changes.of(ask);
+        let changes = self.changes.version(ask);
         // Read under the lock: a thread that waits for the lock would come with an old instant.
         let now = self.clock.nanos();
         let question = set.look(ask, changes, now, self.max_age)?;
@@ -140,7 +139,7 @@ impl CountChanges {
     }
 
     /// A number that differs after each change of one of the counts of a joint take.
-    fn of(&self, ask: &Ask) -> u64 {
+    fn version(&self, ask: &Ask) -> u64 {
         let add =
             |sum: u64, count: &CountAsk| sum.wrapping_add(self.at(count).load(Ordering::SeqCst));
         match ask.is_joint() {
@@ -178,8 +177,9 @@ impl PendingTake {
             CachedDenial::new(ask, decision, &self.question, now)
         });
         let changes = self.question.changes;
-        let denial = denial
-            .filter(|_| CountChanges::are_over(changes) && changes == self.denials.changes.of(ask));
+        let denial = denial.filter(|_| {
+            CountChanges::are_over(changes) && changes == self.denials.changes.version(ask)
+        });
         self.end(denial.map(|denial| (ask, denial)));
     }
 

@@ -61,14 +61,14 @@ impl LocalFallback {
 
     fn decide(&self, ask: &Ask, failure: &StoreError) -> Result<Decision, StoreError> {
         let decision = self.store.decide(&self.asked_here(ask, None))?;
-        let receipt = decision.receipt().map(Receipt::of_fallback);
+        let receipt = decision.receipt().map(Receipt::marked_as_fallback);
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
     }
 
     /// What the store here is asked of this, or of what was charged by it.
     fn asked_here(&self, ask: &Ask, charged: Option<&Receipt>) -> Ask {
         let elsewhere = |count: &_, share: &_| self.remainders.used_elsewhere(count, share);
-        ask.of_share(self.share, charged, elsewhere)
+        ask.for_share(self.share, charged, elsewhere)
     }
 
     /// Forgets or holds a key here, beside the store inside.
@@ -83,8 +83,8 @@ impl LocalFallback {
     /// are made in both.
     pub(super) fn change(&self, ask: &Ask, change: &Change) -> Option<StoreFuture<u64>> {
         match change {
-            Change::GiveBack(receipt) => {
-                let change = Change::GiveBack(receipt.as_fallback()?);
+            Change::Refund(receipt) => {
+                let change = Change::Refund(receipt.as_fallback()?);
                 Some(
                     self.store
                         .change(&self.asked_here(ask, Some(receipt)), &change),

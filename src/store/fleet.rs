@@ -25,7 +25,7 @@ pub trait Fleet: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer.
-    fn report(&self, report: &Report) -> StoreFuture<FleetState>;
+    fn report(&self, report: &ProcessReport) -> StoreFuture<FleetState>;
 
     /// What the processes of the service said last. Of more than [`PeerReport::MAX`] one more is
     /// returned, and not the rest.
@@ -46,7 +46,7 @@ pub trait Fleet: Debug + Send + Sync + 'static {
     fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool>;
 
     /// Whether the process `by` is the first of its service that claims this name, which is then
-    /// its own for so long; it hears the same if it asks again. Default: each is the first.
+    /// its own for so long; it gets the same answer if it asks again. Default: each is the first.
     ///
     /// # Errors
     ///
@@ -60,9 +60,9 @@ pub trait Fleet: Debug + Send + Sync + 'static {
 /// What a process says of itself, once a second: see [`Fleet::report`].
 ///
 /// ```
-/// use tidegate::store::Report;
+/// use tidegate::store::ProcessReport;
 ///
-/// let first = Report {
+/// let first = ProcessReport {
 ///     process: "00c0ffee00c0ffee".into(),
 ///     text: "{}".into(),
 ///     known_version: 0,
@@ -71,7 +71,7 @@ pub trait Fleet: Debug + Send + Sync + 'static {
 /// assert_eq!(first.process.len(), 16);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct ProcessReport {
     /// The process: 16 hexadecimal digits.
     pub process: Arc<str>,
     /// What it says: a text of this crate, of at most 32 KiB; empty without the feature `page`.
@@ -100,7 +100,7 @@ pub struct Report {
 pub struct PeerReport {
     /// The process.
     pub process: Arc<str>,
-    /// What it [said](Report::text).
+    /// What it [said](ProcessReport::text).
     pub text: Arc<str>,
     /// How long before the last report of any process.
     pub ago: Duration,

@@ -43,7 +43,7 @@ pub(crate) mod resilient;
 pub(crate) mod store;
 
 pub use capabilities::{Capabilities, Condition, ServerId};
-pub use fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
+pub use fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, ProcessReport};
 pub use memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;

@@ -100,7 +100,7 @@ impl Resilient<RedisStore> {
     /// [`StoreError`] if the address or the name makes no sense, or outside of a tokio runtime.
     pub fn redis(address: impl IntoRedisAddress, service: &str) -> Result<Self, StoreError> {
         let store = RedisStore::connect_lazy(address)?;
-        Ok(Self::new(store.of_service(service)?))
+        Ok(Self::new(store.with_service(service)?))
     }
 
     /// Waits until Redis can be reached.

@@ -15,8 +15,7 @@ use super::fleet::Fleet;
 use crate::connection::ReplyFuture;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::question::Ask;
-use crate::question::Change;
+use crate::question::{Ask, Change};
 
 /// Keeps the counts and answers takes.
 ///
@@ -97,7 +96,7 @@ pub trait Store: Debug + Send + Sync + 'static {
         StoreFuture::ready(Err(StoreError::new(kind, message)))
     }
 
-    /// [Gives back](Change::GiveBack) what the take with this receipt was charged, and returns how
+    /// [Gives back](Change::Refund) what the take with this receipt was charged, and returns how
     /// many units.
     ///
     /// Handlers behind the layer use [`Charges`](crate::store::Charges).
@@ -126,7 +125,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// Those of [`change`](Self::change). The receipt is used up.
     fn refund(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
-        self.change(ask, &Change::GiveBack(receipt.clone()))
+        self.change(ask, &Change::Refund(receipt.clone()))
     }
 
     /// [Charges](Change::Owe) units that were used beyond what the take with this receipt was

@@ -3,12 +3,13 @@
 //!
 //! ```text
 //! Gate ── denied, and may wait ──▶ Waiter, with a Place in the WaitQueues of its path
-//!   ▲                                 │ retry-after is over, or a second; a refund, a permit, a
-//!   └────────── asks anew ◀───────────┘ reset; another rule, or an operator's change of its key
+//!   ▲                                 │ retry-after or a second is over; a refund, a permit or
+//!   └────────── asks anew ◀───────────┘ a reset; another rule; an operator's change of its key
 //! OpenCharge ── given back ──▶ WaitQueues: the first waiter of each queue asks
 //! ```
 //!
-//! Whoever an overloaded store did not answer stands in no queue: it waits for a slot to ask again.
+//! A request that an overloaded store did not answer is in no queue: it waits for a slot to ask
+//! again.
 //!
 //! `src/layer/waiting.rs` says what a denial means for a waiter: it knows takes and decisions.
 

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use super::wait_queue::WaitQueues;
 use crate::sync::lock;
 
-/// What this process may still give back of the counts of one path, and those that wait for units
-/// of these counts. Clones are the same.
+/// The charges of one path that this process may still give back, and the queues of the requests
+/// that wait for units of their counts. Clones are the same.
 ///
-/// A charge is *open* while its request is in progress under a rule whose outcomes give back, and
-/// while code keeps it that may settle it.
+/// A charge is *open* while its request is in progress under a rule that refunds by the outcome,
+/// and while code that may settle it keeps it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OpenCharges(Arc<OpenChargesInner>);
 
@@ -23,35 +23,35 @@ struct OpenChargesInner {
     open: AtomicUsize,
     /// The number of the last refund.
     last_refund: AtomicU64,
-    /// That of the last one in the counts of each hash modulo the length.
+    /// The number of the last refund of the counts whose hash, modulo the length, is the index.
     last_refunds: [AtomicU64; 16],
-    /// By the hashes of their names. A count without charges has no entry.
+    /// By the hashes of the counts' names. A count without open charges has no entry.
     counts: Mutex<HashMap<u64, OpenCount>>,
     queues: WaitQueues,
 }
 
-/// The charges of a count that are open.
+/// The open charges of a count.
 #[derive(Debug, Default)]
 struct OpenCount {
-    /// Units, and until when they count, in the order in which the charges were opened.
+    /// The units of each, and until when they count, in the order in which the charges were opened.
     charges: BTreeMap<u64, (u64, Instant)>,
     /// The units of all of them.
     units: u64,
     /// The number of the last charge.
     last: u64,
-    /// Is done when the next charge is closed.
+    /// The callback for the next charge that is closed.
     behind: Option<Behind>,
 }
 
-/// What is done behind a charge.
+/// A callback that is called after a charge.
 #[derive(Clone)]
 pub(crate) struct Behind(pub(crate) Arc<dyn Fn() + Send + Sync>);
 
 crate::named::debug_fields!(Behind);
 
 impl OpenCharges {
-    /// Counts a charge as open until it is closed, or counts no more: so many units in each count,
-    /// which is given by its hash.
+    /// Counts a charge as open until it is closed or its units have ceased to count. `counts` are
+    /// the hash of each of its counts and the units there.
     pub(crate) fn open(
         &self,
         counts: impl Iterator<Item = (u64, u64)>,
@@ -83,8 +83,8 @@ impl OpenCharges {
         }
     }
 
-    /// The units of this count that are open, if there are some: this is done when the next of its
-    /// charges is closed.
+    /// The units of this count that are open, if there are some. Then the callback is called when
+    /// the next of its charges is closed.
     pub(crate) fn watch(&self, hash: u64, behind: impl FnOnce() -> Behind) -> Option<u64> {
         self.change(hash, |count| {
             count.behind = Some(behind());
@@ -92,14 +92,14 @@ impl OpenCharges {
         })
     }
 
-    /// The number of the last refund until now.
+    /// The number of the latest refund.
     #[inline]
     pub(crate) fn last_refund(&self) -> u64 {
         self.0.last_refund.load(Ordering::Acquire)
     }
 
-    /// Whether units of this count were given back since the refund of this number, and sometimes
-    /// else.
+    /// Whether units of this count were given back since the refund of this number. It may also be
+    /// true if units of another count were.
     pub(crate) fn refunded_since(&self, refund: u64, hash: u64) -> bool {
         self.last_refund_of(hash).load(Ordering::Acquire) > refund
     }
@@ -120,25 +120,27 @@ impl OpenCharges {
         &self.0.queues
     }
 
-    /// Units of this count were given back: those that wait for it ask.
-    pub(crate) fn given_back(&self, hash: u64) {
+    /// Units of this count were given back: the requests that wait for it ask.
+    pub(crate) fn refunded(&self, hash: u64) {
         self.number_refund(hash);
-        self.0.queues.given_back(hash);
+        self.0.queues.wake_after_refund(hash);
     }
 
-    /// A permit of this count goes back. Its waiters hear of it where the store announces that.
+    /// A permit of this count is released. Where the store announces releases, waiters wake by
+    /// that.
     pub(crate) fn released(&self, hash: u64) {
         self.number_refund(hash);
-        self.0.queues.released(hash);
+        self.0.queues.wake_after_release(hash);
     }
 
-    /// The count was reset: nothing that is open counts any more, and those that wait ask.
+    /// The count was reset: its open charges count no more, and the requests that wait for it ask.
     pub(crate) fn was_reset(&self, hash: u64) {
         self.change(hash, |count| self.remove(count, |_, _| true));
-        self.given_back(hash);
+        self.refunded(hash);
     }
 
-    /// Changes the count without what counts no more. It is dropped if it is empty afterwards.
+    /// Drops the charges of the count that have ceased to count, and changes it. An empty count is
+    /// dropped.
     fn change<T>(&self, hash: u64, change: impl FnOnce(&mut OpenCount) -> T) -> Option<T> {
         let mut counts = lock(&self.0.counts);
         let count = counts.get_mut(&hash)?;
@@ -154,7 +156,7 @@ impl OpenCharges {
         Some(changed)
     }
 
-    /// Removes charges that are open no more.
+    /// Removes the charges for which `is_over` is true.
     fn remove(&self, count: &mut OpenCount, is_over: impl Fn(u64, Instant) -> bool) {
         let (units, mut removed) = (&mut count.units, 0);
         count.charges.retain(|number, (of, until)| {
@@ -165,7 +167,7 @@ impl OpenCharges {
             }
             stays
         });
-        // A reader that finds them closed also sees what was given back.
+        // A reader that finds the charges closed also sees the refund.
         self.0.open.fetch_sub(removed, Ordering::Release);
     }
 }
@@ -179,17 +181,17 @@ pub(crate) struct OpenCharge {
 }
 
 impl OpenCharge {
-    /// It is settled: so many units of each of its counts were given back, or perhaps. Only the
-    /// first call counts.
-    pub(crate) fn close(&self, given_back: impl Fn(usize) -> u64) {
+    /// The charge is settled. `refunded` returns how many units of its count at this place were
+    /// given back, or may have been. Only the first call has an effect.
+    pub(crate) fn close(&self, refunded: impl Fn(usize) -> u64) {
         for (at, (hash, own)) in self.places.iter().enumerate() {
             let is_open = |count: &mut OpenCount| count.charges.contains_key(own);
             if self.charges.change(*hash, is_open) != Some(true) {
                 continue;
             }
-            let given_back = given_back(at);
-            if given_back > 0 {
-                self.charges.given_back(*hash);
+            let refunded = refunded(at);
+            if refunded > 0 {
+                self.charges.refunded(*hash);
             }
             let is_own = |number, _| number == *own;
             let remove = |count: &mut OpenCount| {

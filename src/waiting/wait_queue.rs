@@ -1,9 +1,10 @@
-//! Those that wait in this process for units of a count: one of them asks for all.
+//! The queues of the requests that wait in this process for units of a count: one asks for all.
 //!
-//! A waiter stands in the queue of the count that has denied it, and of the quotas under which it
-//! asks. The first of a queue asks when the retry-after of the last answer is over, at least once a
-//! second, and as soon as this process hears that units came back. Its answer says what is left: as
-//! many wake as that suffices for, those that cost least first, and among these in order of arrival.
+//! A waiter is in the queue of the count that has denied it, and of the quotas under which it asks.
+//! The first waiter of a queue asks when the retry-after of the last answer is over, at least once
+//! a second, and as soon as this process learns that units came back. The answer says how many
+//! units are left, and wakes as many waiters as these suffice for: the lowest cost first, and
+//! waiters of one cost in order of arrival.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,21 +29,21 @@ pub(crate) struct WaitQueues {
 #[derive(Debug, Default)]
 struct Queues {
     of: BTreeMap<QueueId, CountQueue>,
-    /// How many wait, by the hash of each count that bounds their number.
+    /// How many requests wait, by the hash of each count that bounds their number.
     places: HashMap<u64, usize>,
-    /// Tasks that hear of the permits that come back, by the hash of their count.
+    /// Tasks that subscribe to the releases of permits, by the hash of their count.
     listeners: HashMap<u64, OwnedTask>,
-    /// How many places were given, and how many of them are taken.
+    /// How many places were given so far, and how many of them are in use.
     arrivals: u64,
     waiting: u64,
 }
 
-/// Those of one queue are answered alike, but for their cost.
+/// A queue: the store gives all its waiters the same answer, but for their cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueId {
     /// The hash of the count's name.
     pub(crate) count: u64,
-    /// That of the quotas under which it is asked: plans of one key have queues of their own.
+    /// The hash of the quotas under which it is asked: each plan of a key has a queue of its own.
     pub(crate) quotas: u64,
 }
 
@@ -52,30 +53,31 @@ type Rank = (u64, u64);
 #[derive(Debug)]
 struct CountQueue {
     sleeping: BTreeMap<Rank, Arc<Notify>>,
-    /// Those that were told to ask and have no answer yet, what they cost together, and when the
-    /// last of them was told.
+    /// The waiters that were woken to ask and have no answer yet, the sum of their costs, and when
+    /// the last of them was woken.
     asking: BTreeSet<Rank>,
     claimed: u64,
-    told_at: Instant,
-    /// Nothing fits before, unless units come back: by the last answer about what costs least.
+    woken_at: Instant,
+    /// Before this instant no waiter fits unless units come back: by the last answer about the
+    /// lowest cost.
     free_at: Instant,
     asked_at: Instant,
-    /// By the last answer, if that allowed and units come evenly.
+    /// By the last answer, if it allowed its take and units come evenly.
     refill: Option<Refill>,
     /// How often units came back.
     returns: u64,
 }
 
-/// A place among those that wait, until it is dropped.
+/// The place of one waiting request, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct WaitPlace {
     queues: WaitQueues,
     arrival: u64,
-    /// The hashes of the counts whose places it takes.
+    /// The hashes of the counts whose number of waiters it counts towards.
     bounded_by: SmallVec<[u64; 1]>,
-    /// Where it stands. None until it was denied.
+    /// Its queue, and its rank there. `None` until it was denied.
     at: Option<(QueueId, Rank)>,
-    /// The returns of its queue when it was told to ask.
+    /// The `returns` of its queue when it was woken to ask.
     returns: AtomicU64,
     changed: Arc<Notify>,
 }
@@ -85,23 +87,23 @@ pub(crate) struct WaitPlace {
 pub(crate) struct Lacking {
     pub(crate) queue: QueueId,
     pub(crate) cost: u64,
-    /// What is left for those that cost less.
+    /// The units that are left for waiters of a lower cost.
     pub(crate) left: u64,
-    /// When there is room for its cost, if nothing comes back.
+    /// When there is room for its cost, if no units come back.
     pub(crate) free_at: Instant,
 }
 
-/// What an answer that allows says about those behind.
+/// What an answer that allows a take says about the waiters behind it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Left {
     pub(crate) units: u64,
-    /// Whether units come with the time, or return only.
+    /// Whether units come back only by refunds and releases, and not as time passes.
     pub(crate) only_return: bool,
-    /// If units come evenly, one after the other.
+    /// `Some` if units come evenly, one after the other.
     pub(crate) refill: Option<Refill>,
 }
 
-/// Units that come evenly: when all of them are there, if none is taken.
+/// The rate of units that come evenly, and when the limit is full again if no unit is taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refill {
     pub(crate) limit: u64,
@@ -112,7 +114,8 @@ pub(crate) struct Refill {
 }
 
 impl Refill {
-    /// When so many units are there, or have come, if the first of them are taken as they come.
+    /// When this number of units is available; for more than the limit, when that many have come if
+    /// each is taken as it comes.
     fn at(&self, units: u64) -> Instant {
         let time = |units: u64| {
             let micros = u128::from(units) * u128::from(self.micros) / u128::from(self.units);
@@ -125,20 +128,21 @@ impl Refill {
     }
 }
 
-/// The longest time without a question of a queue.
+/// The first waiter of a queue asks at least this often.
 pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Whoever was told to ask and did not in this time may be a future that nobody polls: the next one
-/// asks.
+/// A waiter that was woken to ask and has not asked within this time may be a future that nobody
+/// polls: the next waiter asks.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// At most this many questions of one queue are under way at a time where units come evenly.
+/// Where units come evenly, at most this many questions of one queue are in flight at a time.
 const MAX_ASKING: usize = 64;
-/// At most this many ask again at a time that an overloaded store did not answer: at a round trip of
-/// 8 ms, 2,000 in a second. More hold up others of this process: a bystander's slowest checks take
-/// twice their time beside 64, and 1.4 times beside 16.
+/// At most this many requests that an overloaded store did not answer ask again at a time: at a
+/// round trip of 8 ms, 2,000 in a second. More of them slow down the other requests of this
+/// process: their slowest checks take twice as long beside 64, and 1.4 times as long beside 16.
 const MAX_ASKING_AGAIN: usize = 16;
 
 impl WaitQueues {
-    /// A place, if each of these counts, given by their hashes, has fewer than `max` that wait.
+    /// Returns a place if fewer than `max` requests wait for each of these counts, given by their
+    /// hashes.
     pub(crate) fn enter(
         &self,
         bounded_by: impl Iterator<Item = u64>,
@@ -165,27 +169,29 @@ impl WaitQueues {
         })
     }
 
-    /// How many wait, and how many have waited or do.
+    /// How many requests wait now, and how many have begun to wait so far.
     pub(crate) fn numbers(&self) -> [u64; 2] {
         let queues = lock(&self.counts);
         [queues.waiting, queues.arrivals]
     }
 
-    /// Units of this count came back: the first of each of its queues asks.
-    pub(crate) fn given_back(&self, count: u64) {
+    /// Units of this count came back: the first waiter of each of its queues asks.
+    pub(crate) fn wake_after_refund(&self, count: u64) {
         let mut queues = lock(&self.counts);
         queues.of_count(count).for_each(CountQueue::ask_now);
     }
 
-    /// A permit of this process went back. Where that is announced, waiters hear of it then.
-    pub(crate) fn released(&self, count: u64) {
+    /// A permit of this process was released. Where the store announces releases, waiters wake when
+    /// the announcement arrives.
+    pub(crate) fn wake_after_release(&self, count: u64) {
         let mut queues = lock(&self.counts);
         if !queues.listeners.contains_key(&count) {
             queues.of_count(count).for_each(CountQueue::ask_now);
         }
     }
 
-    /// As long as somebody waits for this count, the task of this handle hears of its permits.
+    /// Starts a task that subscribes to the releases of this count's permits. It runs for as long
+    /// as a request waits for the count.
     pub(crate) fn listen(&self, count: u64, start: impl FnOnce() -> Option<AbortHandle>) {
         let mut queues = lock(&self.counts);
         let waits = queues.of_count(count).next().is_some();
@@ -202,7 +208,8 @@ impl Queues {
         self.of.range_mut(first..=last).map(|(_, queue)| queue)
     }
 
-    /// Takes a waiter out of its queue, and says whether it was asking. An empty one goes.
+    /// Takes a waiter out of its queue, and returns whether it was asking. An empty queue is
+    /// dropped.
     fn leave(&mut self, (id, rank): (QueueId, Rank)) -> bool {
         let Some(queue) = self.of.get_mut(&id) else {
             return false;
@@ -225,7 +232,7 @@ impl CountQueue {
             sleeping: BTreeMap::new(),
             asking: BTreeSet::new(),
             claimed: 0,
-            told_at: now,
+            woken_at: now,
             free_at,
             asked_at: now,
             refill: None,
@@ -233,13 +240,13 @@ impl CountQueue {
         }
     }
 
-    /// Units came back: the first one asks.
+    /// Units came back: the first waiter asks.
     fn ask_now(&mut self) {
         let now = Instant::now();
         self.returns += 1;
         (self.free_at, self.refill) = (now, None);
         if let Some(rank) = self.first() {
-            self.tell(rank, now);
+            self.wake(rank, now);
         }
     }
 
@@ -247,24 +254,24 @@ impl CountQueue {
         self.sleeping.first_key_value().map(|(rank, _)| *rank)
     }
 
-    /// The first one looks whether it has to ask.
-    fn call_first(&self) {
+    /// Lets the first waiter check whether it has to ask.
+    fn notify_first(&self) {
         if let Some((_, first)) = self.sleeping.first_key_value() {
             first.notify_one();
         }
     }
 
-    /// This one is to ask.
-    fn tell(&mut self, rank: Rank, now: Instant) {
+    /// Wakes this waiter, which asks.
+    fn wake(&mut self, rank: Rank, now: Instant) {
         if let Some(waiter) = self.sleeping.remove(&rank) {
             waiter.notify_one();
             self.asking.insert(rank);
             self.claimed = self.claimed.saturating_add(rank.0);
-            self.told_at = now;
+            self.woken_at = now;
         }
     }
 
-    /// This one has its answer, or leaves. Says whether it was asking.
+    /// This waiter has its answer, or leaves. Returns whether it was asking.
     fn is_answered(&mut self, rank: Rank) -> bool {
         let asked = self.asking.remove(&rank);
         if asked {
@@ -273,22 +280,23 @@ impl CountQueue {
         asked
     }
 
-    /// Tells as many to ask as these units suffice for. Where none is left, units may be
-    /// owed, so that nothing says whether there is room for those that cost nothing.
-    fn tell_fitting(&mut self, left: u64, now: Instant) {
+    /// Wakes as many waiters as these units suffice for. A waiter at no cost needs one unit, too:
+    /// where none is left, the key may owe units, and the answer does not say whether a take at no
+    /// cost fits.
+    fn wake_fitting(&mut self, left: u64, now: Instant) {
         let mut left = left.saturating_sub(self.claimed);
         while let Some(rank) = self.first()
             && rank.0.max(1) <= left
         {
             left -= rank.0;
-            self.tell(rank, now);
+            self.wake(rank, now);
         }
     }
 
-    /// Where units come evenly, tells those to ask whose units will be there when their questions
-    /// are, beside those that are on their way, and notes when the next one is to ask: at a round
-    /// trip of many turns, several are under way.
-    fn tell_due(&mut self, now: Instant) {
+    /// Where units come evenly, wakes the waiters whose units are available by now, beyond those
+    /// that waiters in flight ask for, and notes when the next waiter has to ask. Where a round
+    /// trip takes longer than a unit, several questions are in flight.
+    fn wake_due(&mut self, now: Instant) {
         let Some(refill) = self.refill else {
             return;
         };
@@ -297,11 +305,11 @@ impl CountQueue {
             if self.free_at > now || self.asking.len() >= MAX_ASKING {
                 return;
             }
-            self.tell(rank, now);
+            self.wake(rank, now);
         }
     }
 
-    /// What this one does now.
+    /// What this waiter does now.
     fn look(&mut self, rank: Rank, now: Instant, bound: WaitBound) -> WaiterStep {
         let WaitBound { until, may_return } = bound;
         let is_over = until.is_some_and(|until| until <= now);
@@ -314,13 +322,13 @@ impl CountQueue {
         }
         let mut ask_at = self.free_at.min(self.asked_at + ASK_EVERY);
         if !self.asking.is_empty() && (self.refill.is_none() || self.asking.len() >= MAX_ASKING) {
-            ask_at = ask_at.max(self.told_at + PATIENCE);
+            ask_at = ask_at.max(self.woken_at + PATIENCE);
         }
-        // The second one watches the first; the others look now and then.
+        // The second waiter takes over if the first does not ask; the others check once a second.
         let before = self.sleeping.range(..rank).take(2).count();
         ask_at += [Duration::ZERO, PATIENCE, 2 * PATIENCE][before];
         if is_over || ask_at <= now {
-            self.tell(rank, now);
+            self.wake(rank, now);
             return WaiterStep::Ask;
         }
         WaiterStep::At(match before {
@@ -333,48 +341,48 @@ impl CountQueue {
 /// How long a waiter goes on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitBound {
-    /// The end of its patience. `None` for one that waits without a limit.
+    /// When it gives up. `None` for a waiter without a limit.
     pub(super) until: Option<Instant>,
-    /// Whether units of what it lacks may come back.
+    /// Whether units of the count that denied it may come back.
     pub(super) may_return: bool,
 }
 
-/// What a waiter does.
+/// What a waiter does next.
 enum WaiterStep {
     Ask,
     GiveUp,
-    /// It looks again then.
+    /// It checks again at this instant.
     At(Instant),
 }
 
 impl WaitPlace {
-    /// It was denied, and stands in this queue from now on.
+    /// The request was denied: it waits in this queue from now on.
     pub(crate) fn denied(&mut self, by: Lacking) {
         let (now, rank) = (Instant::now(), (by.cost, self.arrival));
         let mut queues = lock(&self.queues.counts);
         let before = self.at.replace((by.queue, rank));
-        // Units may have come back after its question was answered.
+        // Units may have come back since the store answered its question.
         let returns = self.returns.load(Ordering::Relaxed);
         let same = before.is_some_and(|(id, _)| id == by.queue);
         let queue = queues.of.get(&by.queue);
         let crossed = same && queue.is_some_and(|queue| queue.returns != returns);
         let free_at = if crossed { now } else { by.free_at };
-        // It stays before it goes: its queue goes with the last one.
+        // Enter the new queue before leaving the old one: an empty queue is dropped.
         let queue = queues.of.entry(by.queue);
         let queue = queue.or_insert_with(|| CountQueue::new(free_at, now));
         queue.is_answered(rank);
         queue.refill = None;
         queue.sleeping.insert(rank, Arc::clone(&self.changed));
         queue.asked_at = now;
-        // What is said of a larger cost says nothing of smaller ones.
+        // An answer about a higher cost does not say when a lower one fits.
         if queue.first() == Some(rank) || free_at < queue.free_at {
             queue.free_at = free_at;
         }
-        queue.tell_fitting(by.left, now);
-        queue.call_first();
+        queue.wake_fitting(by.left, now);
+        queue.notify_first();
         if let Some(before) = before.filter(|before| *before != (by.queue, rank)) {
             let asked = queues.leave(before);
-            // It was told to ask there, and has asked elsewhere.
+            // It was woken to ask for that queue, and its question was about another one.
             if asked
                 && !same
                 && let Some(queue) = queues.of.get_mut(&before.0)
@@ -384,14 +392,15 @@ impl WaitPlace {
         }
     }
 
-    /// Waits for a slot, in which whoever an overloaded store did not answer asks again, in order of
-    /// arrival. `None` if there is none until then.
+    /// Waits for a slot in which to ask an overloaded store again; slots are given in order of
+    /// arrival. `None` if there is none until this instant.
     pub(crate) async fn slot(&self, until: Instant) -> Option<OwnedSemaphorePermit> {
         let slot = Arc::clone(&self.queues.slots).acquire_owned();
         timeout_at(until, slot).await.ok()?.ok()
     }
 
-    /// It was allowed. So much is left of the count that it waited for, by its hash.
+    /// The request was allowed. `left` returns what is left of the count with this hash, for which
+    /// it has waited.
     pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> Left) {
         let Some(at) = self.at.take() else {
             return;
@@ -410,15 +419,16 @@ impl WaitPlace {
                 }
             }
             match queue.refill {
-                Some(_) => queue.tell_due(now),
-                None => queue.tell_fitting(left.units, now),
+                Some(_) => queue.wake_due(now),
+                None => queue.wake_fitting(left.units, now),
             }
-            queue.call_first();
+            queue.notify_first();
         }
     }
 
-    /// Waits until it has to ask. False if it gives up: where its patience is over, or nothing can
-    /// come back and there is no room before. Once a second it also looks whether it `must_ask`.
+    /// Waits until it has to ask. Returns false if it gives up: its time is over, or there is no
+    /// room before that and no unit can come back. Once a second it also checks whether it
+    /// `must_ask`.
     pub(crate) async fn turn(&self, bound: WaitBound, must_ask: impl Fn() -> bool) -> bool {
         loop {
             let (now, must) = (Instant::now(), must_ask());
@@ -446,11 +456,11 @@ impl WaitPlace {
             queue.look(rank, now, bound)
         };
         if matches!(look, WaiterStep::Ask) {
-            queue.tell(rank, now);
+            queue.wake(rank, now);
             self.returns.store(queue.returns, Ordering::Relaxed);
             if queue.refill.is_some() {
-                queue.tell_due(now);
-                queue.call_first();
+                queue.wake_due(now);
+                queue.notify_first();
             }
         }
         look
@@ -474,11 +484,11 @@ impl Drop for WaitPlace {
         };
         let asked = queues.leave(at);
         if let Some(queue) = queues.of.get_mut(&at.0) {
-            // What it was told of is the next one's.
+            // The next waiter asks in its place.
             if asked {
                 queue.ask_now()
             } else {
-                queue.call_first()
+                queue.notify_first()
             }
         }
     }

@@ -10,12 +10,13 @@ use super::wait_queue::{ASK_EVERY, Lacking, Left, WaitBound, WaitPlace, WaitQueu
 use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
 
-/// How long whoever may wait leaves a store alone that is overloaded once more, at least and at most.
+/// The shortest and the longest pause before a request that may wait asks an overloaded store
+/// again.
 const OVERLOADED: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
 
 /// How long requests may wait, and how many. Clones share the count.
 ///
-/// Every request asks when it arrives: only a request that was denied waits.
+/// Every request asks when it arrives: only a denied request waits.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitLimits {
     pub(crate) up_to: Duration,
@@ -29,7 +30,7 @@ pub(crate) struct WaitingSince(pub(crate) Instant);
 
 /// Whether a take may wait, or has waited already.
 pub(crate) enum Wait {
-    /// It may, and has waited in an outer layer since this instant.
+    /// It may wait, and has waited in an outer layer since this instant.
     May(Option<Instant>),
     Did(Box<Waiter>),
 }
@@ -54,15 +55,15 @@ impl WaitLimits {
         !self.up_to.is_zero()
     }
 
-    /// Since when this request waits in outer layers.
+    /// Since when this request has waited in outer layers.
     #[inline]
     pub(crate) fn since(&self, request: &Extensions) -> Option<Instant> {
         let WaitingSince(since) = self.is_on().then(|| request.get())??;
         Some(*since)
     }
 
-    /// A waiter, if there is a place for one more: a quarter of all for each of these counts, given
-    /// by their hashes.
+    /// Returns a waiter if there is a place for one more. Of all places, each of these counts,
+    /// given by their hashes, has at most a quarter.
     pub(crate) fn enter(
         &self,
         queues: &WaitQueues,
@@ -86,12 +87,13 @@ impl WaitLimits {
 }
 
 impl Waiter {
-    /// Whether its patience was not over yet.
+    /// Whether it still waits at this instant.
     pub(crate) fn has_time_at(&self, now: Instant) -> bool {
         self.bound.until.is_none_or(|until| now < until)
     }
 
-    /// It was denied, and goes on waiting. False if it gives up: what it lacks comes too late.
+    /// The request was denied, and goes on waiting. Returns false if it gives up: the units that it
+    /// lacks come too late.
     pub(crate) fn denied(&mut self, lacking: Lacking, may_return: bool) -> bool {
         let is_late = self
             .bound
@@ -105,8 +107,8 @@ impl Waiter {
         true
     }
 
-    /// Sleeps until it has to ask. False if it gives up. Where it `must_ask` it sleeps no longer
-    /// than a second.
+    /// Sleeps until it has to ask. Returns false if it gives up. Once `must_ask` is true it sleeps
+    /// no longer than a second.
     pub(crate) async fn turn(&mut self, must_ask: impl Fn() -> bool) -> bool {
         if self.was_overloaded {
             self.slot().await;
@@ -115,22 +117,22 @@ impl Waiter {
         self.place.turn(self.bound, must_ask).await
     }
 
-    /// Waits for its slot to ask an overloaded store again, at most a second. In a slot it leaves the
-    /// store alone for a moment.
+    /// Waits for a slot to ask an overloaded store again, for at most a second. A waiter that has a
+    /// slot pauses before it asks.
     async fn slot(&mut self) {
         let until = |time| {
             let end = Instant::now() + time;
             self.bound.until.map_or(end, |until| until.min(end))
         };
         if self.slot.is_some() {
-            let [least, most] = OVERLOADED;
-            sleep_until(until(least + jitter::up_to(most - least))).await;
+            let [min, max] = OVERLOADED;
+            sleep_until(until(min + jitter::up_to(max - min))).await;
         } else {
             self.slot = self.place.slot(until(ASK_EVERY)).await;
         }
     }
 
-    /// It was allowed: those behind it may find units, too.
+    /// The request was allowed: the waiters behind it may find units, too.
     pub(crate) fn allowed(self, left: impl FnOnce(u64) -> Left) {
         self.place.allowed(left);
     }

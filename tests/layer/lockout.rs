@@ -1187,7 +1187,7 @@ fn what_makes_no_sense() {
     let with_plan = login().with_plan("few", few.clone()).expect("valid");
     assert!(error(with_plan, ok()).contains("admits fewer"));
     assert!(locked(ok()).with_plan("few", few).is_err());
-    let unlimited = Quotas::with_policies([Policy::from(Quota::per_minute(9)).of_subject("all")]);
+    let unlimited = Quotas::with_policies([Policy::from(Quota::per_minute(9)).with_subject("all")]);
     let unlimited = unlimited.expect("valid").unlimited(["user"]);
     let lifted = joint().with_plan("lifted", unlimited).expect("valid");
     assert!(error(lifted, ok().subject("user")).contains("no window counts"));

@@ -629,7 +629,7 @@ async fn a_key_that_no_request_had_lately_is_warned_of() {
     let all = Subject::new("all", Everyone).limit(Quota::per_hour(9));
     let joint = Rule::joint("joint", [user, all]).expect("valid");
     let units = Policy::new("units", Quota::per_hour(9)).with_cost(3);
-    let pro = Quotas::with_policies([units.of_subject("user")]).expect("valid");
+    let pro = Quotas::with_policies([units.with_subject("user")]).expect("valid");
     let joint = joint.with_plan("pro", pro).expect("valid");
     let limits = Limits::new([per_hour("api", 2), joint]);
     let alice = || [("user", "alice")];

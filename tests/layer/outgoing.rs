@@ -31,7 +31,7 @@ async fn heard() {
 async fn hear(partner: &Outgoing, key: &str, status: StatusCode, retry_after: Option<u64>) {
     let turn = partner.ready(key).await.expect("a turn");
     let retry_after = retry_after.map(|seconds| (http::header::RETRY_AFTER, seconds.into()));
-    turn.heard(status, &HeaderMap::from_iter(retry_after));
+    turn.observe_response(status, &HeaderMap::from_iter(retry_after));
     heard().await;
 }
 
@@ -197,7 +197,7 @@ async fn a_partner_that_holds_everything() {
     let fields = HeaderMap::from_iter([(http::header::RETRY_AFTER, 999_999_999_u64.into())]);
     for key in 0..10_000_u64 {
         let turn = partner.ready(key).await.expect("a turn");
-        turn.heard(DENIED, &fields);
+        turn.observe_response(DENIED, &fields);
     }
     sleep(millis(1)).await;
     assert_eq!(held(&limits, "9999").await, Some(3_600));

@@ -34,7 +34,7 @@ impl Partner {
         let (key, partner) = (format!("{status} {fields}"), self.0.outgoing("partner"));
         let status = StatusCode::from_u16(status).expect("a status");
         let turn = partner.ready(&*key).await.expect("a turn");
-        turn.heard(status, &headers);
+        turn.observe_response(status, &headers);
         for _ in 0..8 {
             tokio::task::yield_now().await;
         }

@@ -34,7 +34,7 @@ async fn call(limits: &Limits, cost: u64, used: Option<u64>, status: u16) {
     let mut turn = turn.expect("a turn");
     used.into_iter().for_each(|used| turn.settle(used));
     let status = StatusCode::from_u16(status).expect("a status");
-    turn.heard(status, &HeaderMap::new());
+    turn.observe_response(status, &HeaderMap::new());
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn use_up(processes: &[Limits; 2], seed: u64) {
                 }
                 tokio::task::yield_now().await;
                 turn.settle(used);
-                turn.heard(OK, &HeaderMap::new());
+                turn.observe_response(OK, &HeaderMap::new());
                 assert!(limits.flush(PATIENT).await);
                 let mut known = ledger.lock().expect("a ledger");
                 known.tokens += used - least;
@@ -205,7 +205,7 @@ async fn a_refusal_holds_both() {
     });
     let turn = processes[0].outgoing("model").cost(100).ready("us").await;
     turn.expect("a turn")
-        .heard(DENIED, &HeaderMap::from_iter(fields));
+        .observe_response(DENIED, &HeaderMap::from_iter(fields));
     assert!(processes[0].flush(PATIENT).await);
     for at in [1, 0, 1] {
         assert_eq!(refused(at, 100).await, Some((true, 20)), "process {at}");

@@ -116,7 +116,7 @@ async fn a_reset_forgets_what_only_a_plan_from_code_counts() {
     let all = Subject::new("all", Everyone).limit(Quota::per_hour(100));
     let limits = Limits::new([Rule::joint("api", [user, all]).expect("valid")]);
     let few = Policy::new("few", Quota::per_hour(2)).with_cost(1);
-    let plan = Plan::of([few.of_subject("user")]).expect("valid");
+    let plan = Plan::of([few.with_subject("user")]).expect("valid");
     let keys = [("user", Key::from("alice")), ("all", Key::default())];
     let admitted = async || {
         let call = limits.check("api", keys.clone()).plan_value(plan.clone());

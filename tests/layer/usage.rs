@@ -276,7 +276,7 @@ async fn odd_names_of_subjects() {
         let limits = Limits::new([Rule::joint("api", [odd, all]).expect("valid")]);
         let usage = limits.usage(["api"]).expect("it is known");
         let head = http::Request::builder().header("x-user", "alice").body(());
-        let read = usage.of(head.expect("valid").into_parts().0).await;
+        let read = usage.read(head.expect("valid").into_parts().0).await;
         let json = read.expect("an answer").to_json();
         let json: Value = serde_json::from_str(&json).expect("JSON");
         let shown = name.replace(char::is_control, " ");
@@ -299,7 +299,7 @@ async fn code_reads_what_is_left() {
         request.expect("valid").into_parts().0
     };
     for expected in [2, 1, 0] {
-        let read = usage.of(head("alice")).await.expect("an answer");
+        let read = usage.read(head("alice")).await.expect("an answer");
         let rule = &read.rules[0];
         assert_eq!(rule.rule.path(), "api");
         assert!(rule.is_limited);
@@ -315,10 +315,10 @@ async fn code_reads_what_is_left() {
         assert_eq!(json["rules"][0]["policies"][0]["subject"], "user");
         send(&app, "/0", "alice").await;
     }
-    let read = usage.of(head("root")).await.expect("an answer");
+    let read = usage.read(head("root")).await.expect("an answer");
     assert!(!read.rules[0].is_limited);
     let without = limits.usage(["api"]).expect("it is known");
-    let without = without.of(http::Request::new(()).into_parts().0).await;
+    let without = without.read(http::Request::new(()).into_parts().0).await;
     assert_eq!(without.expect_err("no key").status(), 400);
 }
 

@@ -16,20 +16,16 @@ use std::path::{Path, PathBuf};
 const BORDERS: &[(&str, &str, &str)] = &[
     // Values that know nothing else.
     ("base64", "", ""),
-    ("clock", "", ""),
-    ("error", "named", ""),
-    ("in_flight_counter", "", ""),
+    ("error", "", ""),
     ("jitter", "", ""),
-    ("named", "", ""),
-    ("regular_file", "", ""),
-    ("swept_map", "", ""),
-    ("sync", "", ""),
-    // Its macro stands at the root of its crate, and so do those of scripts.
-    ("trace", "event tracing", ""),
-    ("deadline", "error sync", ""),
+    ("trace", "", ""),
+    // The small parts of the base know each other, and their macros, which stand at its root.
+    (
+        "support",
+        "deadline debug_fields error event named sync trace tracing",
+        "",
+    ),
     ("decision", "error named", ""),
-    ("log_on_change", "", ""),
-    ("unawaited", "deadline event trace", ""),
     ("quota", "error", ""),
     ("warning", "error trace", ""),
     // What is decided: no input and no output.

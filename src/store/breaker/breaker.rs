@@ -69,7 +69,7 @@ impl<S: Store> Breaker<S> {
 
     /// Whether requests are refused now, except for trials.
     pub(crate) fn is_open(&self) -> bool {
-        let seen = BreakerSnapshot::of(self.state.snapshot.load(Ordering::Relaxed));
+        let seen = BreakerSnapshot::new(self.state.snapshot.load(Ordering::Relaxed));
         matches!(seen, BreakerSnapshot::Open | BreakerSnapshot::AskState)
     }
 }
@@ -156,7 +156,7 @@ enum BreakerSnapshot {
 }
 
 impl BreakerSnapshot {
-    const fn of(seen: u64) -> Self {
+    const fn new(seen: u64) -> Self {
         match seen & 3 {
             0 => Self::Healthy,
             1 => Self::Failing,
@@ -174,7 +174,7 @@ impl SharedState {
     /// The error for the request, if the breaker refuses it.
     fn admit(&self, ask: &Ask) -> Result<Ticket, StoreError> {
         let seen = self.snapshot.load(Ordering::Acquire);
-        let ticket = match BreakerSnapshot::of(seen) {
+        let ticket = match BreakerSnapshot::new(seen) {
             BreakerSnapshot::Healthy | BreakerSnapshot::Failing => Some(Ticket {
                 generation: seen >> 2,
                 trial: None,
@@ -229,7 +229,7 @@ impl SharedState {
     }
 
     fn record_success(&self, ticket: Ticket) {
-        if BreakerSnapshot::of(self.snapshot.load(Ordering::Relaxed)) == BreakerSnapshot::Healthy {
+        if BreakerSnapshot::new(self.snapshot.load(Ordering::Relaxed)) == BreakerSnapshot::Healthy {
             return;
         }
         let closed = self.change(|state| state.record_success(ticket));

@@ -4,7 +4,7 @@ use super::memory_store::{MemoryStore, lock};
 use super::shard::{Answer, Loaded, Numbers, Place, Shard, instant};
 use super::sync::MutexGuard;
 use crate::algorithm::core::{self, Asked, State, StateKind, States};
-use crate::store::Ask;
+use crate::question::Ask;
 
 /// What a take over several counts has locked.
 struct Locked<'a> {
@@ -45,7 +45,7 @@ impl MemoryStore {
         let mut asked = SmallVec::<[_; 4]>::new();
         for (count, (hash, at)) in counts.iter().zip(places) {
             let shard = indexes.binary_search(&at).expect("its shard is locked");
-            let place = Place::new(count, hash, StateKind::of(count.spec()));
+            let place = Place::new(count, hash, StateKind::from_spec(count.spec()));
             let cost = count.cost();
             asked.push(Asked {
                 spec: count.spec(),

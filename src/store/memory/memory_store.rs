@@ -10,8 +10,8 @@ use crate::algorithm::spec::{Kind, Spec, Windows};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::question::Name;
-use crate::store::{Ask, Capabilities, Change, Condition, CountAsk, Store, StoreFuture};
+use crate::question::{Ask, Change, CountAsk, Name};
+use crate::store::{Capabilities, Condition, Store, StoreFuture};
 use crate::warning::{Warning, WarningKind};
 
 /// Keeps the counts in the memory of this process: for services of one process, and for tests.
@@ -294,15 +294,15 @@ impl MemoryStore {
     }
 
     /// Gives units back, or a permit, and returns their number.
-    pub(crate) fn give_back(&self, ask: &Ask, receipt: &Receipt) -> u64 {
+    pub(crate) fn refund_counts(&self, ask: &Ask, receipt: &Receipt) -> u64 {
         let part = self.part_of(ask);
-        ask.given_back(receipt, |count, receipt| {
+        ask.refund_each(receipt, |count, receipt| {
             let (spec, units) = (count.spec(), count.cost());
             // A permit goes back when its request has ended.
             if spec.is_permits() && ask.is_joint() {
                 return 0;
             }
-            let (mut shard, now, place) = part.locked_at(count, StateKind::of(spec));
+            let (mut shard, now, place) = part.locked_at(count, StateKind::from_spec(spec));
             let refunded = shard.refund(now, place, receipt, units);
             refunded.unwrap_or(0)
         })
@@ -315,7 +315,7 @@ impl MemoryStore {
         for (at, count) in ask.counts_owed() {
             let receipt = receipt.counts().get(at).unwrap_or(receipt);
             let (spec, units) = (count.spec(), count.cost());
-            let charged = part.change_or_add(count, StateKind::of(spec), |state, now| {
+            let charged = part.change_or_add(count, StateKind::from_spec(spec), |state, now| {
                 state.owe(spec, now, receipt, units)
             })?;
             least = Some(least.map_or(charged, |least: u64| least.min(charged)));
@@ -358,7 +358,7 @@ impl MemoryStore {
             let spec = count.spec();
             let reset = |state: &mut State, now| state.reset(spec, now);
             let known = |kind| part.change_state(count, kind, reset, || false);
-            let counted = known(StateKind::of(spec));
+            let counted = known(StateKind::from_spec(spec));
             let was_held = match spec.lockout() {
                 // Failures of takes from before count nothing.
                 Some(_) => part.change_or_add(count, StateKind::Hold, reset).ok(),
@@ -504,7 +504,7 @@ impl Store for MemoryStore {
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         StoreFuture::ready(match change {
-            Change::GiveBack(receipt) => Ok(self.give_back(ask, receipt)),
+            Change::Refund(receipt) => Ok(self.refund_counts(ask, receipt)),
             Change::Owe(receipt) => self.charge_owed(ask, receipt),
             Change::Renew(holder) => self.keep_permit(ask, holder),
             Change::Hold(time) => {

@@ -10,9 +10,8 @@ use crate::algorithm::{Algorithm, AlgorithmConfig, Count};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
-use crate::question::Name;
+use crate::question::{CountAsk, Name};
 use crate::quota::Quota;
-use crate::store::CountAsk;
 
 /// A part of the keys, under one lock.
 #[derive(Debug, Default)]
@@ -196,7 +195,7 @@ impl Shard {
     fn insert_first(&mut self, now: Now, of: Place<'_>, state: State, cost: u64) {
         let (hash, due) = (of.hash, now.micros.saturating_add(state.needed_for(now)));
         let windows = of.spec.windows();
-        let once = windows.and_then(|it| ChargedOnce::of(it, cost, now.micros));
+        let once = windows.and_then(|it| ChargedOnce::new(it, cost, now.micros));
         let entry = match once {
             Some(once) => Entry::ChargedOnce { hash, once },
             None => Entry::full(hash, state, due),
@@ -444,7 +443,7 @@ pub(super) struct ChargedOnce {
 
 impl ChargedOnce {
     /// The first take of a key. `None` if the rule has several quotas, or a number is too large.
-    pub(super) fn of(windows: &Windows, cost: u64, now: u64) -> Option<Self> {
+    pub(super) fn new(windows: &Windows, cost: u64, now: u64) -> Option<Self> {
         let [quota] = &*windows.quotas else {
             return None;
         };
@@ -466,7 +465,7 @@ impl ChargedOnce {
 
     fn quota(&self) -> Quota {
         let window = u64::from(self.window) * 1_000;
-        Quota::of_parts(self.max.into(), window, self.burst.into())
+        Quota::from_parts(self.max.into(), window, self.burst.into())
     }
 
     pub(super) fn count(&self) -> Count {
@@ -567,11 +566,11 @@ mod tests {
     #[test]
     fn a_key_that_was_charged_once_is_forgotten_when_its_count_is() {
         for (max, millis) in [(1, 1), (3, 1_000), (7, 10), (1_000_000, 1)] {
-            let quota = Quota::of_micros(max, millis * 1_000);
+            let quota = Quota::from_micros(max, millis * 1_000);
             for algorithm in Algorithm::ALL {
                 for cost in [1, max.div_ceil(2), max] {
                     let windows = Windows::new(algorithm.into(), [quota].into(), None);
-                    let once = ChargedOnce::of(&windows, cost, 12_345).expect("it is small");
+                    let once = ChargedOnce::new(&windows, cost, 12_345).expect("it is small");
                     assert_eq!(once.forgotten_at(), once.count().forgotten_at());
                 }
             }

@@ -58,9 +58,9 @@ fn calls_of(questions: Questions, clock: &ServerClock) -> SmallVec<[CountCall; 1
     };
     let is_lone = questions.len() == 1;
     for question in questions {
-        match CountQuestion::of(&question).map(|asked| &asked.what) {
+        match CountQuestion::in_question(&question).map(|asked| &asked.what) {
             Some(what) if is_lone && !matches!(what, CountOperation::Own(_)) => {
-                let mut call = CountCall::new(CallKind::of(&question));
+                let mut call = CountCall::new(CallKind::new(&question));
                 call.push(0, question, clock);
                 grouping.calls.push(call);
             }
@@ -139,7 +139,7 @@ impl Grouping<'_> {
         last: Option<(usize, usize)>,
         is_same: bool,
     ) -> (usize, usize) {
-        let (asked, kind) = (CountQuestion::in_call(question), CallKind::of(question));
+        let (asked, kind) = (CountQuestion::in_call(question), CallKind::new(question));
         let (counts, is_alone) = (asked.counts.len(), question.options.is_alone);
         if !is_alone {
             let in_call = last.filter(|(call, _)| self.calls[*call].is_of(kind));
@@ -196,7 +196,7 @@ impl CountCall {
     /// The call of a question that shares it with no other.
     fn own(question: Question) -> Self {
         fn call(question: &Question) -> Option<&CallQuestion> {
-            match &CountQuestion::of(question)?.what {
+            match &CountQuestion::in_question(question)?.what {
                 CountOperation::Own(call) => Some(call),
                 _ => None,
             }
@@ -221,7 +221,7 @@ impl CountCall {
             Self::Takes(call) => call.counts(key),
             Self::Refunds(call) => std::slice::from_ref(call.count(key)),
             Self::Own(call) => {
-                CountQuestion::of(call.question()).map_or(&[], |asked| &asked.counts)
+                CountQuestion::in_question(call.question()).map_or(&[], |asked| &asked.counts)
             }
         }
     }

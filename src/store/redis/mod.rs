@@ -35,12 +35,12 @@ use tokio::time::{Instant, sleep};
 use self::calls::flight;
 use self::permits::AskedPermits;
 use self::question::{
-    CountKey, CountOperation, CountQuestion, KeyPrefix, of_fleet, of_given_back, of_hold,
+    CountKey, CountOperation, CountQuestion, KeyPrefix, fleet_key, hold_key, refund_key,
 };
 use self::scripts::{HOLD, LOCKOUT, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
-use super::{Ask, Change, CountAsk, Store, StoreFuture};
+use super::{Store, StoreFuture};
 use crate::algorithm::lockout::Reported;
 use crate::connection::{
     CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber,
@@ -48,6 +48,7 @@ use crate::connection::{
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::question::{Ask, Change, CountAsk};
 use crate::sync::OwnedTask;
 use crate::trace;
 use crate::warning::{Warning, WarningKind};
@@ -205,7 +206,7 @@ impl RedisStore {
 
     /// The keys of this service have its name in front of everything else, also of the prefix of a
     /// rule: `shop:CurrentLimiter:login`.
-    pub(super) fn of_service(mut self, service: &str) -> Result<Self, StoreError> {
+    pub(super) fn with_service(mut self, service: &str) -> Result<Self, StoreError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if !(1..=64).contains(&service.len()) || !service.bytes().all(is_plain) {
             let message = format!(
@@ -317,7 +318,7 @@ impl RedisStore {
         StoreFuture::redis(self.ask(ask, what, Driver::Dispatcher))
     }
 
-    fn give_back(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
+    fn refund_counts(&self, ask: &Ask, receipt: &Receipt) -> StoreFuture<u64> {
         if !ask.is_joint() {
             let (receipt, max) = (receipt.clone(), ask.cost().min(receipt.units()));
             return self.ask_change(ask, CountOperation::Refund { receipt, max });
@@ -327,12 +328,12 @@ impl RedisStore {
             let is_nothing = count.cost().min(part.units()) == 0 || count.spec().is_permits();
             match is_nothing {
                 true => StoreFuture::ready(Ok(0)),
-                false => self.give_back(&ask.only(at), part),
+                false => self.refund_counts(&ask.only(at), part),
             }
         });
         let (whole, of_whole) = (ask.clone(), receipt.clone());
         merged(asked.collect(), move |given_back| {
-            whole.units_given_back(&of_whole, &given_back)
+            whole.refunded_units(&of_whole, &given_back)
         })
     }
 
@@ -382,7 +383,7 @@ impl RedisStore {
         let Some(name) = ask.first().map(|count| self.text_of(count)) else {
             return StoreFuture::ready(Ok(0));
         };
-        let (back, hold) = (of_given_back(&name), of_hold(&name));
+        let (back, hold) = (refund_key(&name), hold_key(&name));
         let lockout = ask.first().and_then(|count| count.spec().lockout());
         let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
             command
@@ -403,7 +404,7 @@ impl RedisStore {
             Reported::Nothing => "?".to_owned(),
             Reported::AskAttempts => "left".to_owned(),
         };
-        let call = CallQuestion::new(&LOCKOUT, &[&of_hold(&self.text_of(count))], |command| {
+        let call = CallQuestion::new(&LOCKOUT, &[&hold_key(&self.text_of(count))], |command| {
             let holds: Vec<_> = spec.holds.iter().map(u64::to_string).collect();
             command
                 .arg(admitted)
@@ -417,7 +418,7 @@ impl RedisStore {
     }
 
     fn hold(&self, ask: &Ask, time: Duration) -> StoreFuture<u64> {
-        let Some(name) = ask.first().map(|count| of_hold(&self.text_of(count))) else {
+        let Some(name) = ask.first().map(|count| hold_key(&self.text_of(count))) else {
             return StoreFuture::ready(Ok(0));
         };
         let call = CallQuestion::new(&HOLD, &[&name], |command| {
@@ -467,7 +468,7 @@ impl RedisStore {
     /// The name of a key that the processes of its service share.
     pub(crate) fn fleet_key(&self, what: &str) -> String {
         let prefix = [&*self.prefix.service, &*self.prefix.default].concat();
-        of_fleet(&prefix, what)
+        fleet_key(&prefix, what)
     }
 }
 
@@ -497,7 +498,7 @@ impl Store for RedisStore {
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         match change {
-            Change::GiveBack(receipt) => self.give_back(ask, receipt),
+            Change::Refund(receipt) => self.refund_counts(ask, receipt),
             Change::Owe(receipt) => self.owe(ask, receipt),
             Change::Renew(holder) => self.renew(ask, holder),
             Change::Hold(time) => self.hold(ask, *time),

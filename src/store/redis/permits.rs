@@ -9,7 +9,8 @@ use super::RedisStore;
 use crate::connection::ReplyFuture;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
-use crate::store::{Ask, Store};
+use crate::question::Ask;
+use crate::store::Store;
 use crate::unawaited::UnawaitedCall;
 
 /// A take of permits that is not answered. Dropped without an answer, it gives back what it may

@@ -5,8 +5,7 @@ use smallvec::SmallVec;
 use crate::algorithm::spec::Spec;
 use crate::connection::{CallQuestion, Question};
 use crate::decision::{Decision, Receipt};
-use crate::question::{Name, beside, has_tag};
-use crate::store::Ask;
+use crate::question::{Ask, Name, beside, has_tag};
 
 /// A question about counts: a take of several is decided over all of them together.
 pub(super) struct CountQuestion {
@@ -43,13 +42,13 @@ pub(super) enum CountOperation {
 
 impl CountQuestion {
     /// What a question asks of a count. `None` if it is about none.
-    pub(super) fn of(question: &Question) -> Option<&Self> {
+    pub(super) fn in_question(question: &Question) -> Option<&Self> {
         question.content()
     }
 
     /// What is asked of a count.
     pub(super) fn in_call(question: &Question) -> &Self {
-        Self::of(question).expect("a shared call holds no other question")
+        Self::in_question(question).expect("a shared call holds no other question")
     }
 
     /// The count that it is about, or the first one.
@@ -73,7 +72,7 @@ impl CountQuestion {
     }
 
     /// Whether it is a take over several counts, or over one that is not of windows.
-    pub(super) fn is_list(&self) -> bool {
+    pub(super) fn needs_core(&self) -> bool {
         let is_other = self.first().spec.windows().is_none();
         self.counts.len() > 1 || self.holder().is_some() || is_other && !self.owes()
     }
@@ -138,7 +137,7 @@ impl CountKey {
 
 /// The name of the key with what was given back of the count `name`, where that stands apart. It
 /// differs from the names of all counts: paths and keys are encoded without braces.
-pub(super) fn of_given_back(name: &str) -> String {
+pub(super) fn refund_key(name: &str) -> String {
     match has_tag(name) {
         true => format!("{name}{{back}}"),
         false => format!("{{{name}}}:back"),
@@ -147,13 +146,13 @@ pub(super) fn of_given_back(name: &str) -> String {
 
 /// The name of the key that says until when the count `name` is held. In the names of counts `~`
 /// stands alone, as a whole part of a key.
-pub(super) fn of_hold(name: &str) -> String {
+pub(super) fn hold_key(name: &str) -> String {
     beside(name, "~until")
 }
 
 /// The name of a key that the processes of a service share, in one slot with the others. No path
 /// and no key of a count makes it: they are encoded without `~` at their beginning.
-pub(super) fn of_fleet(prefix: &str, what: &str) -> String {
+pub(super) fn fleet_key(prefix: &str, what: &str) -> String {
     match has_tag(prefix) {
         true => format!("{prefix}~fleet:{what}"),
         false => format!("{{{prefix}~fleet}}:{what}"),

@@ -76,7 +76,7 @@ impl RedisStore {
             true => vec![name(0)],
             false => connection.names_everywhere(name),
         };
-        let quotas = Box::new([Quota::of_micros(1_000, 1_000)]);
+        let quotas = Box::new([Quota::from_micros(1_000, 1_000)]);
         let windows = Windows::new(Algorithm::SlidingLog.into(), quotas, None);
         let spec = Spec::plain(Kind::Windows(windows));
         let decided = names.iter().map(|name| self.decide(name, &spec, patience));

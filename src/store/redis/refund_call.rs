@@ -1,7 +1,7 @@
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{CountKey, CountOperation, CountQuestion, of_given_back};
+use super::question::{CountKey, CountOperation, CountQuestion, refund_key};
 use super::take_call::{CallKind, NO_DEADLINE};
 use super::take_script::write;
 use crate::algorithm::Algorithm;
@@ -92,7 +92,7 @@ impl FlightCall for RefundCall {
             let name = self.count(at).text();
             command.arg(&name);
             if has_two_keys {
-                command.arg(of_given_back(&name));
+                command.arg(refund_key(&name));
             }
             let number = u16::try_from(refunds.len()).expect("a call has at most 64 refunds");
             receipts.extend_from_slice(&number.to_be_bytes());

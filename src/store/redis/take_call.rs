@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{CountKey, CountOperation, CountQuestion, of_hold};
+use super::question::{CountKey, CountOperation, CountQuestion, hold_key};
 use super::scripts::{
     REFUND_CALENDAR, REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW,
     RELEASE_PERMITS, RENEW_PERMITS, TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG,
@@ -75,7 +75,7 @@ pub(super) struct CallKind {
     what: CallWhat,
     /// Takes over several counts, or of one that is not of windows, have calls of their own: what
     /// they cost is not added to the calls of others.
-    is_list: bool,
+    needs_core: bool,
     /// Whether their keys may be held: then each has another key that says until when.
     holds: bool,
     algorithm: Algorithm,
@@ -120,7 +120,7 @@ pub(super) struct Row {
 
 impl CallKind {
     /// The kind of call that this take or refund needs.
-    pub(super) fn of(question: &Question) -> Self {
+    pub(super) fn new(question: &Question) -> Self {
         let asked = CountQuestion::in_call(question);
         let CountQuestion { now, what, .. } = asked;
         let count = asked.first();
@@ -140,7 +140,7 @@ impl CallKind {
         let algorithm = windows.map_or_else(Algorithm::default, Windows::algorithm);
         Self {
             what,
-            is_list: what == CallWhat::Takes && asked.is_list(),
+            needs_core: what == CallWhat::Takes && asked.needs_core(),
             holds: what == CallWhat::Takes && asked.counts.iter().any(|it| it.spec.may_be_held()),
             algorithm,
             now: *now,
@@ -245,7 +245,7 @@ impl TakeCall {
             return false;
         }
         let (known, counts) = (takes.counts(), &asked.counts);
-        if !asked.is_list() {
+        if !asked.needs_core() {
             return Arc::ptr_eq(&known[0].spec, &counts[0].spec);
         }
         let mut alike = known.iter().zip(counts);
@@ -287,7 +287,7 @@ impl TakeCall {
 
     /// Until when the server may decide a take.
     fn deadline(&self, question: &Question, clock: &ServerClock) -> u64 {
-        // What was used was used, however late that is heard.
+        // Units that were used are charged, however late the question arrives.
         let owes = CountQuestion::in_call(question).owes();
         match self.kind.now {
             None if !owes => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
@@ -315,7 +315,7 @@ impl FlightCall for TakeCall {
         }
         if self.kind.holds {
             for count in counts() {
-                command.arg(of_hold(&count.text()));
+                command.arg(hold_key(&count.text()));
             }
         }
         let mut questions = Vec::with_capacity(64 * self.number_of_counts);

@@ -85,7 +85,7 @@ pub(super) fn write_questions(
         let number = |number: usize| u16::try_from(number).expect("a call has at most 512 takes");
         let asked = key.first();
         // Of several counts the first one says how many there are.
-        let (flag, mut rows) = match asked.is_list() {
+        let (flag, mut rows) = match asked.needs_core() {
             true => (JOINT, number(asked.counts.len())),
             false if asked.owes() => (OWED, number(key.rows.len())),
             false => (0, number(key.rows.len())),
@@ -152,7 +152,8 @@ fn write_owing(spec: &Spec, stamp: u64, into: &mut Vec<u8>) {
         Some(of) => calendar::write_owing(of, stamp, into),
         None => {
             write_spec(spec, &|| stamp, into);
-            spec.most_owed().for_each(|most| write(&[most], into));
+            spec.limits_with_debt()
+                .for_each(|limit| write(&[limit], into));
         }
     }
 }

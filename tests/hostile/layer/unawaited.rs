@@ -47,7 +47,7 @@ impl Debtor {
         meter.add(4);
         let permit = admitted.permit.expect("it has one");
         let fields = HeaderMap::from_iter([("retry-after".parse().expect("a name"), 50.into())]);
-        let hears = move || turn.heard(StatusCode::TOO_MANY_REQUESTS, &fields);
+        let hears = move || turn.observe_response(StatusCode::TOO_MANY_REQUESTS, &fields);
         Self {
             limits,
             owes: vec![

@@ -260,7 +260,7 @@ impl Store for Wrong {
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         match change {
-            Change::GiveBack(receipt) => self.give_back(ask, receipt),
+            Change::Refund(receipt) => self.give_back(ask, receipt),
             Change::Forget => StoreFuture::ready(Ok(self.forget_count(ask))),
             _ => unreachable!("the suite asks for what the store says that it can"),
         }
@@ -433,7 +433,7 @@ impl Store for Own {
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         match change {
-            Change::GiveBack(receipt) => self.give_back(ask, receipt),
+            Change::Refund(receipt) => self.give_back(ask, receipt),
             Change::Forget => StoreFuture::ready(Ok(self.forget_count(ask))),
             _ => unreachable!("the suite asks for what the store says that it can"),
         }
@@ -591,8 +591,8 @@ impl Store for WrongCalendar {
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         let units = match change {
-            Change::GiveBack(receipt) => {
-                let change = Change::GiveBack(self.present(ask, receipt));
+            Change::Refund(receipt) => {
+                let change = Change::Refund(self.present(ask, receipt));
                 self.change_now(ask, &change)
             }
             other => self.change_now(ask, other),

@@ -5,7 +5,7 @@ mod topologies;
 use kit::clocked::by;
 use kit::http::status;
 use redis::{Connection, FromRedisValue, Value};
-use tidegate::store::{OperatorKey, OperatorKind, Report};
+use tidegate::store::{OperatorKey, OperatorKind, ProcessReport};
 
 use crate::prelude::*;
 
@@ -149,7 +149,7 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
         time: Duration::from_secs(seconds),
     };
     ensure!(fleet.set_key(&key(OperatorKind::LetThrough, 60)).await?);
-    let report = |known_version| Report {
+    let report = |known_version| ProcessReport {
         process: "0123456789abcdef".into(),
         text: "{}".into(),
         known_version,

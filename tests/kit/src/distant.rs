@@ -110,7 +110,7 @@ impl Store for Distant {
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         let fate = match change {
-            Change::GiveBack(_) => *self.shared.refunds.lock().expect("no panic"),
+            Change::Refund(_) => *self.shared.refunds.lock().expect("no panic"),
             _ => Fate::Answered,
         };
         let (ask, change) = (ask.clone(), change.clone());

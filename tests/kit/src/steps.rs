@@ -90,7 +90,7 @@ impl Limit {
             None => Policy::concurrent(self.permits),
         };
         let policy = match self.subject {
-            Some(subject) => policy.of_subject(subject),
+            Some(subject) => policy.with_subject(subject),
             None => policy,
         };
         match self.has_own_cost {

@@ -117,7 +117,7 @@ impl Stub {
 
             fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
                 match change {
-                    Change::GiveBack(_) | Change::Forget => self.0.change(ask, change),
+                    Change::Refund(_) | Change::Forget => self.0.change(ask, change),
                     _ => Without.change(ask, change),
                 }
             }
@@ -270,7 +270,7 @@ impl Store for Stub {
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         match change {
-            Change::GiveBack(receipt) => (self.refund)(&*self.inner, ask, receipt),
+            Change::Refund(receipt) => (self.refund)(&*self.inner, ask, receipt),
             Change::Owe(receipt) => (self.owe)(&*self.inner, ask, receipt),
             Change::Renew(holder) => mapped((self.renew)(&*self.inner, ask, holder), |()| 1),
             Change::Forget => mapped((self.reset)(&*self.inner, ask), u64::from),

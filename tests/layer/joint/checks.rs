@@ -122,7 +122,7 @@ async fn a_reset_forgets_the_subjects_that_are_named() {
 async fn a_reset_forgets_what_only_a_plan_counts() {
     for store in Stores::start().await.all {
         let requests = Policy::from(Quota::per_hour(1)).with_cost(1);
-        let plan = Quotas::with_policies([requests.of_subject("user")]).expect("quotas");
+        let plan = Quotas::with_policies([requests.with_subject("user")]).expect("quotas");
         let subjects = [user(Quota::per_hour(9)), address(Quota::per_hour(9))];
         let rule = Rule::joint("api", subjects).expect("a rule");
         let rule = rule.with_plan("one", plan).expect("a plan");
@@ -168,7 +168,7 @@ async fn without_a_key_of_the_rule_each_check_has_its_own() {
 /// A request that leaves out all subjects of a plan would be limited by nothing.
 #[test]
 fn a_plan_has_a_subject_that_is_in_every_request() {
-    let of = |name: &str| Policy::from(Quota::per_hour(5)).of_subject(name);
+    let of = |name: &str| Policy::from(Quota::per_hour(5)).with_subject(name);
     let rule = || {
         let user = user(Quota::per_hour(1)).skip_absent();
         Rule::joint("api", [user, address(Quota::per_hour(1))]).expect("a rule")

@@ -320,8 +320,8 @@ async fn a_subject_is_one_of_the_rule() {
 async fn one_key_has_the_quotas_of_its_plan() {
     let requests = Policy::new("requests", Quota::per_hour(7)).with_cost(1);
     let plan = [Policy::new("units", Quota::per_hour(50)), requests];
-    let plan = plan.map(|policy| policy.of_subject("user")).into_iter();
-    let all = Policy::new("all", Quota::per_hour(900)).of_subject("everyone");
+    let plan = plan.map(|policy| policy.with_subject("user")).into_iter();
+    let all = Policy::new("all", Quota::per_hour(900)).with_subject("everyone");
     let plan = Quotas::with_policies(plan.chain([all])).expect("quotas");
     let plan = plan.unlimited(["address"]);
     let rule = rule().with_plan("pro", plan).expect("a plan");

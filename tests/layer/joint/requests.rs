@@ -121,7 +121,7 @@ async fn a_joint_shadow_rule_denies_nobody() {
 /// A plan from code replaces the quotas of the subjects that it names; others keep the rule's.
 #[tokio::test]
 async fn a_plan_from_code_is_of_subjects() {
-    let of = |subject| Policy::from(per_hour(3)).of_subject(subject);
+    let of = |subject| Policy::from(per_hour(3)).with_subject(subject);
     for store in &Stores::start().await.all {
         for (plan, expected) in [
             (Plan::of([of("user").with_cost(1)]), [200, 200, 200, 429]),
@@ -148,7 +148,7 @@ async fn a_plan_from_code_is_of_subjects() {
 /// A plan that does not fit its rule is counted, and told once; the rule's own quotas decide.
 #[tokio::test]
 async fn a_plan_from_code_that_does_not_fit() {
-    let ours = Plan::of([Policy::from(per_hour(9)).of_subject("nobody")]).expect("valid");
+    let ours = Plan::of([Policy::from(per_hour(9)).with_subject("nobody")]).expect("valid");
     let limits = Limits::new([of_two(2, 9)]);
     let app = app(limits.layer("p").plan_value(move |_| Some(ours.clone())));
     for expected in [200, 200, 429] {

@@ -38,7 +38,7 @@ async fn no_denial_answers_another_tuple() {
     let server = Redis::start();
     for store in cached(&server).await {
         let plain = rule();
-        let roomy = Policy::new("roomy", Quota::per_hour(5)).of_subject("user");
+        let roomy = Policy::new("roomy", Quota::per_hour(5)).with_subject("user");
         let roomy = Quotas::with_policies([roomy]).expect("valid");
         let rule = Arc::new(Rule::clone(&plain).with_plan("pro", roomy).expect("valid"));
         let alice = whole(&rule, "alice", "a");

@@ -47,7 +47,7 @@ async fn a_share_is_by_each_quotas_own_cost() {
 #[tokio::test]
 async fn subjects_are_found_by_their_names() {
     let store = store();
-    let of_everyone = Policy::new("less", Quota::per_hour(40)).of_subject("everyone");
+    let of_everyone = Policy::new("less", Quota::per_hour(40)).with_subject("everyone");
     let plan = Quotas::with_policies([of_everyone]).expect("valid");
     let rule = Rule::clone(&rule()).with_plan("free", plan.unlimited(["user"]));
     let rule = Arc::new(rule.expect("valid"));

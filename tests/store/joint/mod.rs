@@ -39,7 +39,7 @@ async fn a_take_of_no_count() {
     let server = Redis::start();
     let user = subject("user", 5).skip_absent();
     let rule = joint("lifted", [user, subject("everyone", 11)]);
-    let everyone = Policy::from(Quota::per_minute(7)).of_subject("everyone");
+    let everyone = Policy::from(Quota::per_minute(7)).with_subject("everyone");
     let lifted = Quotas::with_policies([everyone]).expect("valid");
     let lifted = rule.under(&Plan::from(lifted.unlimited(["user"])));
     let take = take(&lifted.expect("it fits"), &[("user", "alice")]);
@@ -49,7 +49,7 @@ async fn a_take_of_no_count() {
         assert!(store.take(&take).await.expect("an answer").is_allowed());
         assert!(store.listen(&take, Box::new(|| ())).is_none());
         for change in [
-            Change::GiveBack(receipt.clone()),
+            Change::Refund(receipt.clone()),
             Change::Owe(receipt.clone()),
             Change::Renew(receipt),
             Change::Hold(SECOND),

@@ -106,7 +106,7 @@ async fn requests_alone_are_given_back_in_units_of_the_cost() {
 async fn a_take_that_counts_nowhere_is_allowed() {
     let server = Redis::start();
     for (i, store) in stores(&server).await.into_iter().enumerate() {
-        let of_user = super::Policy::new("more", tidegate::Quota::per_hour(9)).of_subject("user");
+        let of_user = super::Policy::new("more", tidegate::Quota::per_hour(9)).with_subject("user");
         let plan = super::Quotas::with_policies([of_user]).expect("valid");
         let plan = plan.unlimited(["everyone"]);
         let rule = Rule::clone(&rule(&format!("nowhere{i}"))).with_plan("pro", plan);

@@ -24,7 +24,7 @@ pub(super) async fn acquire(
     let tries_once = wait == Some(Duration::ZERO);
     // A wait beyond the clock's range has no end.
     let until = wait.and_then(|wait| Instant::now().checked_add(wait));
-    let tasks = BackgroundTasks::of(redis);
+    let tasks = BackgroundTasks::for_redis(redis);
     let channel = tasks.channel(request.channel());
     let info = WaiterInfo {
         owner: request.owner_number(),

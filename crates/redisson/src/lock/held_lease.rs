@@ -186,7 +186,7 @@ pub(super) struct BackgroundTasks {
 
 impl BackgroundTasks {
     /// The tasks of this handle. The first call starts the one that hears of releases.
-    pub(super) fn of(redis: &Redis) -> Arc<Self> {
+    pub(super) fn for_redis(redis: &Redis) -> Arc<Self> {
         redis.keep(|connection| {
             connection.preload(OF_LOCKS);
             Self {

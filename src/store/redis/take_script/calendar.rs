@@ -16,7 +16,7 @@ pub(super) fn write(of: &Calendar, bounds: PeriodBounds, into: &mut Vec<u8>) {
 /// The same of units owed, which were reserved in the period that ends at `stamp`.
 pub(super) fn write_owing(of: &Calendar, stamp: u64, into: &mut Vec<u8>) {
     write(of, PeriodBounds::until(stamp), into);
-    super::write(&[of.most(), stamp], into);
+    super::write(&[of.limit_with_debt(), stamp], into);
 }
 
 /// The decision on a take before the last `later` units were charged.

@@ -47,7 +47,7 @@ fn fields(text: &[u8]) -> HeaderMap {
 /// Tells a turn that it is refused for so many seconds.
 fn refuse(turn: Turn, seconds: u64) {
     let fields = fields(format!("retry-after: {seconds}").as_bytes());
-    turn.heard(StatusCode::TOO_MANY_REQUESTS, &fields);
+    turn.observe_response(StatusCode::TOO_MANY_REQUESTS, &fields);
 }
 
 async fn settle() {

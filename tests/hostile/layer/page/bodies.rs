@@ -184,7 +184,7 @@ impl Foreign {
 }
 
 impl Fleet for Foreign {
-    fn report(&self, report: &Report) -> StoreFuture<FleetState> {
+    fn report(&self, report: &ProcessReport) -> StoreFuture<FleetState> {
         assert!(!self.is(Wrong::PanicOfReport), "report zorro");
         let garbage = OperatorKey {
             kind: OperatorKind::LetThrough,

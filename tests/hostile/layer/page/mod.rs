@@ -20,7 +20,7 @@ use kit::page::{
     store, user,
 };
 use tidegate::Page;
-use tidegate::store::{Fleet, FleetState, OperatorKey, PeerReport, Report};
+use tidegate::store::{Fleet, FleetState, OperatorKey, PeerReport, ProcessReport};
 use tokio::time::Instant;
 
 use crate::*;

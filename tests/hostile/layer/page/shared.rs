@@ -17,7 +17,7 @@ struct Shared {
 }
 
 impl Fleet for Shared {
-    fn report(&self, report: &Report) -> StoreFuture<FleetState> {
+    fn report(&self, report: &ProcessReport) -> StoreFuture<FleetState> {
         *self.said.lock().expect("no panic") = Arc::clone(&report.text);
         let (version, list) = self.list.lock().expect("no panic").clone();
         let state = FleetState {

@@ -39,7 +39,7 @@ impl Slow {
 }
 
 impl Fleet for Slow {
-    fn report(&self, report: &Report) -> StoreFuture<FleetState> {
+    fn report(&self, report: &ProcessReport) -> StoreFuture<FleetState> {
         let state = FleetState {
             secret: report.random,
             version: 1,

@@ -108,11 +108,11 @@ impl CredentialsProvider {
     /// The password in a file, without the line feed behind it.
     ///
     /// A file system that does not answer keeps a few threads, and not one for each attempt.
-    pub(super) fn of_file(path: &Path) -> Self {
-        Self::of_read(path, |path| regular_file::read(path, MAX_FILE))
+    pub(super) fn from_file(path: &Path) -> Self {
+        Self::from_read(path, |path| regular_file::read(path, MAX_FILE))
     }
 
-    fn of_read(path: &Path, read: fn(&Path) -> std::io::Result<(String, Metadata)>) -> Self {
+    fn from_read(path: &Path, read: fn(&Path) -> std::io::Result<(String, Metadata)>) -> Self {
         let (path, reading) = (Arc::<Path>::from(path), InFlightCounter::default());
         Self::of(move || {
             let (path, place) = (Arc::clone(&path), reading.try_acquire(MAX_READINGS));
@@ -199,7 +199,7 @@ mod tests {
             }
             Ok(("right\n".to_owned(), path.metadata()?))
         };
-        let provider = CredentialsProvider::of_read(Path::new("/"), read);
+        let provider = CredentialsProvider::from_read(Path::new("/"), read);
         let mut said = Vec::new();
         for number in 0..7 {
             // Paused time stands still while a reading goes on.

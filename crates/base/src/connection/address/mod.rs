@@ -105,7 +105,8 @@ impl RedisAddress {
     /// [`StoreError`] of the kind [`Configuration`](crate::error::StoreErrorKind::Configuration) if
     /// the URL makes no sense. The error repeats nothing of the URL: it may hold a password.
     pub fn single(url: impl AsRef<str>) -> Result<Self, StoreError> {
-        Ok(Self::of(Topology::Single, vec![url::server(url.as_ref())?]))
+        let server = url::server(url.as_ref())?;
+        Ok(Self::new(Topology::Single, vec![server]))
     }
 
     /// A cluster, by the URLs of some of its nodes, each as for [`single`](Self::single). The other
@@ -130,7 +131,7 @@ impl RedisAddress {
     #[cfg(feature = "cluster")]
     pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, StoreError> {
         let nodes = url::servers_alike(urls)?;
-        Ok(Self::of(Topology::Cluster, nodes))
+        Ok(Self::new(Topology::Cluster, nodes))
     }
 
     /// A master, by its name and the URLs of its sentinels, each as for [`single`](Self::single).
@@ -166,14 +167,14 @@ impl RedisAddress {
             return Err(invalid_address("the name of the master is missing"));
         }
         let sentinels = url::servers(urls)?;
-        let mut address = Self::of(Topology::Sentinel(master.into()), sentinels);
+        let mut address = Self::new(Topology::Sentinel(master.into()), sentinels);
         address.data = RedisConnectionInfo::default();
         address.is_tls = false;
         Ok(address)
     }
 
     /// An address with the login, the database and TLS of the first server.
-    fn of(topology: Topology, seeds: Vec<ConnectionInfo>) -> Self {
+    fn new(topology: Topology, seeds: Vec<ConnectionInfo>) -> Self {
         let first = seeds.first().expect("an address has at least one URL");
         let is_tls = matches!(first.addr(), ConnectionAddr::TcpTls { .. });
         Self {
@@ -249,7 +250,7 @@ impl RedisAddress {
     /// are followed. Default: no file.
     #[must_use]
     pub fn password_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.credentials = Some(CredentialsProvider::of_file(path.as_ref()));
+        self.credentials = Some(CredentialsProvider::from_file(path.as_ref()));
         self
     }
 

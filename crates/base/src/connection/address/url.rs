@@ -39,7 +39,7 @@ fn sentinel(_: &str, _: &str) -> Result<RedisAddress, StoreError> {
 
 #[cfg(feature = "cluster")]
 fn cluster(scheme: &str, rest: &str) -> Result<RedisAddress, StoreError> {
-    let parts = Parts::of(rest)?;
+    let parts = Parts::split(rest)?;
     if parts.query.is_some() {
         return Err(invalid_address("what follows its `?` is unknown"));
     }
@@ -54,7 +54,7 @@ fn cluster(scheme: &str, rest: &str) -> Result<RedisAddress, StoreError> {
 
 #[cfg(feature = "sentinel")]
 fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, StoreError> {
-    let parts = Parts::of(rest)?;
+    let parts = Parts::split(rest)?;
     let (master, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
     let (mut username, mut password) = ("", "");
     let fields = parts.query.into_iter().flat_map(|query| query.split('&'));
@@ -105,7 +105,7 @@ struct Parts<'a> {
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 impl<'a> Parts<'a> {
     /// Splits a URL behind its `://`. Fails if a host is missing.
-    fn of(rest: &'a str) -> Result<Self, StoreError> {
+    fn split(rest: &'a str) -> Result<Self, StoreError> {
         let (rest, query) = match rest.split_once('?') {
             Some((rest, query)) => (rest, Some(query)),
             None => (rest, None),
