@@ -75,7 +75,7 @@ pub(super) trait Counts {
 }
 
 /// Says which of the states under a name it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum StateKind {
     Windows,
     Calendar,

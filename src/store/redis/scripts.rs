@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use crate::algorithm::core::StateKind;
 use crate::connection::{Library, Script, includes, scripts};
 
 /// The files of `lua/include/` that these scripts have. A new file has to be listed here.
@@ -67,6 +68,15 @@ scripts! {
     RENEW_PERMITS = new("permits/renew.lua");
     /// Counts a failure of a take.
     LOCKOUT = new("lockout.lua");
+}
+
+/// Gives back what was charged in counts of this kind. `None`: each algorithm of windows has its own.
+pub(super) fn refund_of(kind: StateKind) -> Option<&'static Script> {
+    Some(match kind {
+        StateKind::Calendar => &REFUND_CALENDAR,
+        StateKind::Permits => &RELEASE_PERMITS,
+        StateKind::Windows | StateKind::Hold => return None,
+    })
 }
 
 /// Forgets what counts under one key of a store. It is called rarely, so it is not loaded ahead:

@@ -6,12 +6,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::question::{CountKey, CountOperation, CountQuestion, hold_key};
 use super::scripts::{
-    REFUND_CALENDAR, REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW,
-    RELEASE_PERMITS, RENEW_PERMITS, TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG,
-    TAKE_SLIDING_WINDOW,
+    REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW, RENEW_PERMITS,
+    TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW, refund_of,
 };
 use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
+use crate::algorithm::core::StateKind;
 use crate::algorithm::spec::Windows;
 use crate::connection::{
     CallId, Carrier, FlightCall, Question, RoundTrip, Script, SendOptions, ServerClock,
@@ -88,11 +88,9 @@ pub(super) struct CallKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum CallWhat {
     Takes,
-    Refunds,
-    /// Those of the calendar: of all algorithms alike.
-    CalendarRefunds,
-    /// Permits are given back, or kept: those of all algorithms alike.
-    Releases,
+    /// Of counts of one kind.
+    Refunds(StateKind),
+    /// Permits are kept.
     Renewals,
 }
 
@@ -124,13 +122,8 @@ impl CallKind {
         let asked = CountQuestion::in_call(question);
         let CountQuestion { now, what, .. } = asked;
         let count = asked.first();
-        let is_of_permits = count.spec.is_permits();
         let what = match what {
-            CountOperation::Refund { .. } if is_of_permits => CallWhat::Releases,
-            CountOperation::Refund { .. } if count.spec.calendar().is_some() => {
-                CallWhat::CalendarRefunds
-            }
-            CountOperation::Refund { .. } => CallWhat::Refunds,
+            CountOperation::Refund { .. } => CallWhat::Refunds(StateKind::from_spec(&count.spec)),
             CountOperation::Renew { .. } => CallWhat::Renewals,
             CountOperation::Take { .. } | CountOperation::Owe { .. } | CountOperation::Own(_) => {
                 CallWhat::Takes
@@ -159,9 +152,7 @@ impl CallKind {
         };
         match self.what {
             CallWhat::Takes => ask,
-            CallWhat::Refunds => refund,
-            CallWhat::CalendarRefunds => &REFUND_CALENDAR,
-            CallWhat::Releases => &RELEASE_PERMITS,
+            CallWhat::Refunds(kind) => refund_of(kind).unwrap_or(refund),
             CallWhat::Renewals => &RENEW_PERMITS,
         }
     }
@@ -172,12 +163,14 @@ impl CallKind {
 
     /// The command that announces permits which are given back.
     pub(super) fn announces_by(self) -> Option<&'static str> {
-        (self.what == CallWhat::Releases).then(|| publish_command(self.slot.is_some()))
+        let release = CallWhat::Refunds(StateKind::Permits);
+        (self.what == release).then(|| publish_command(self.slot.is_some()))
     }
 
     /// Whether it is about permits of requests in progress, which have one key for each count.
     pub(super) fn is_of_permits(self) -> bool {
-        matches!(self.what, CallWhat::Releases | CallWhat::Renewals)
+        let release = CallWhat::Refunds(StateKind::Permits);
+        self.what == release || self.what == CallWhat::Renewals
     }
 
     /// The beginning of such a call with this number of keys. It has room for `bytes` of keys and
