@@ -311,7 +311,7 @@ impl FlightCall for TakeCall {
         let mut command = self.kind.command(keys, 192 * keys + 64);
         let counts = || self.keys.iter().flat_map(KeyTakes::counts);
         for count in counts() {
-            command.arg(&count.joined()[..]);
+            command.arg(count);
         }
         if self.kind.holds {
             for count in counts() {
