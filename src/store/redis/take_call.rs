@@ -318,7 +318,7 @@ impl FlightCall for TakeCall {
                 command.arg(of_hold(&count.text()));
             }
         }
-        let mut questions = Vec::with_capacity(64 * self.number_of_counts);
+        let mut questions = Vec::with_capacity(96 + 32 * self.number_of_counts);
         let now = || self.kind.now.unwrap_or_else(|| clock.at(Instant::now()));
         write_questions(&self.keys, self.names_twice, &now, &mut questions);
         command.arg(questions).arg(self.id.number());
