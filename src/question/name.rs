@@ -3,8 +3,6 @@
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, LazyLock};
 
-use smallvec::SmallVec;
-
 use super::KeyText;
 
 /// Names a count, in every store: pieces of its text, and a hash of them. Stores, caches and
@@ -75,24 +73,24 @@ impl Name {
 
     /// What it is in a store whose names all begin with `service`, and with `default` where they
     /// have no prefix of their own.
-    pub(crate) fn joined(&self, service: &str, default: &str) -> SmallVec<[u8; 128]> {
-        let of = &*self.of.0;
-        let default = if of.has_prefix { "" } else { default };
-        let mut joined = SmallVec::new();
-        for piece in [service, default, &of.id, self.separator()] {
-            joined.extend_from_slice(piece.as_bytes());
-        }
-        joined.extend_from_slice(self.key.as_bytes());
-        if !of.ending.is_empty() {
-            let name = str::from_utf8(&joined).expect("it is made of texts");
-            return beside(name, of.ending).as_bytes().into();
-        }
-        joined
+    pub(crate) fn text(&self, service: &str, default: &str) -> String {
+        let mut text = Vec::new();
+        self.write(service, default, |piece| text.extend_from_slice(piece));
+        String::from_utf8(text).expect("it is made of texts")
     }
 
-    pub(crate) fn text(&self, service: &str, default: &str) -> String {
-        let joined = self.joined(service, default);
-        String::from_utf8(joined.into_vec()).expect("it is made of texts")
+    /// Writes that text, piece by piece.
+    pub(crate) fn write(&self, service: &str, default: &str, mut write: impl FnMut(&[u8])) {
+        let of = &*self.of.0;
+        let default = if of.has_prefix { "" } else { default };
+        let pieces = [service, default, &of.id, self.separator()].map(str::as_bytes);
+        let pieces = pieces.into_iter().chain([self.key.as_bytes()]);
+        if of.ending.is_empty() {
+            return pieces.for_each(write);
+        }
+        let name = String::from_utf8(pieces.flatten().copied().collect());
+        let name = name.expect("it is made of texts");
+        write(beside(&name, of.ending).as_bytes());
     }
 
     /// Whether it is this one in a store without prefixes.

@@ -27,6 +27,15 @@ macro_rules! of_each_kind {
 /// The flight of questions about counts, and of calls that travel with them. It is the source of
 /// the questions of all stores.
 pub(super) fn flight(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
+    if let [lone] = &questions[..]
+        && CountQuestion::in_question(lone)
+            .is_some_and(|it| !matches!(it.what, CountOperation::Own(_)))
+    {
+        let mut call = CountCall::new(CallKind::new(lone));
+        let questions = questions.into_iter();
+        questions.for_each(|question| call.push(0, question, carrier.clock()));
+        return of_each_kind!(call, call => carrier.carry(smallvec![call]));
+    }
     let mut calls = calls_of(questions, carrier.clock());
     match calls.len() {
         1 => of_each_kind!(calls.remove(0), call => carrier.carry(smallvec![call])),
@@ -56,14 +65,8 @@ fn calls_of(questions: Questions, clock: &ServerClock) -> SmallVec<[CountCall; 1
         counts: HashTable::new(),
         clock,
     };
-    let is_lone = questions.len() == 1;
     for question in questions {
-        match CountQuestion::in_question(&question).map(|asked| &asked.what) {
-            Some(what) if is_lone && !matches!(what, CountOperation::Own(_)) => {
-                let mut call = CountCall::new(CallKind::new(&question));
-                call.push(0, question, clock);
-                grouping.calls.push(call);
-            }
+        match CountQuestion::in_question(&question) {
             Some(_) => grouping.add(question),
             None => grouping.calls.push(CountCall::own(question)),
         }

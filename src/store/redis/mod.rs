@@ -308,7 +308,7 @@ impl RedisStore {
             now: self.now(),
             what,
         };
-        let key = |question: &CountQuestion| question.first().joined();
+        let key = |question: &CountQuestion| question.first().text();
         let deadline = self.deadline(ask);
         self.connection.ask(flight, question, key, deadline, driver)
     }

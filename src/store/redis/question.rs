@@ -1,5 +1,7 @@
+use std::io::Write;
 use std::sync::Arc;
 
+use redis::{RedisWrite, ToRedisArgs};
 use smallvec::SmallVec;
 
 use crate::algorithm::spec::Spec;
@@ -62,12 +64,12 @@ impl CountQuestion {
     }
 
     /// The decision about the take, of those about each count.
-    pub(super) fn decision(&self, decisions: SmallVec<[Decision; 1]>) -> Decision {
+    pub(super) fn decision(&self, mut decisions: SmallVec<[Decision; 1]>) -> Decision {
         match &self.what {
             CountOperation::Take {
                 whole: Some(ask), ..
             } => ask.decision_of(decisions.into_vec()),
-            _ => decisions.into_iter().next().expect("one about the count"),
+            _ => decisions.pop().expect("one about the count"),
         }
     }
 
@@ -128,10 +130,14 @@ impl CountKey {
     pub(super) fn text(&self) -> String {
         self.name.text(&self.prefix.service, &self.prefix.default)
     }
+}
 
-    /// The name as bytes. Most names need no allocation.
-    pub(super) fn joined(&self) -> SmallVec<[u8; 128]> {
-        self.name.joined(&self.prefix.service, &self.prefix.default)
+/// The name of the key, as [`text`](CountKey::text), without a text of its own.
+impl ToRedisArgs for CountKey {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let (KeyPrefix { service, default }, mut name) = (&*self.prefix, out.writer_for_next_arg());
+        let write = |piece: &[u8]| name.write_all(piece).expect("memory takes all");
+        self.name.write(service, default, write);
     }
 }
 

@@ -304,14 +304,14 @@ impl FlightCall for TakeCall {
         let mut command = self.kind.command(keys, 192 * keys + 64);
         let counts = || self.keys.iter().flat_map(KeyTakes::counts);
         for count in counts() {
-            command.arg(&count.joined()[..]);
+            command.arg(count);
         }
         if self.kind.holds {
             for count in counts() {
                 command.arg(hold_key(&count.text()));
             }
         }
-        let mut questions = Vec::with_capacity(64 * self.number_of_counts);
+        let mut questions = Vec::with_capacity(96 + 32 * self.number_of_counts);
         let now = || self.kind.now.unwrap_or_else(|| clock.at(Instant::now()));
         write_questions(&self.keys, self.names_twice, &now, &mut questions);
         command.arg(questions).arg(self.id.number());
@@ -345,23 +345,27 @@ impl FlightCall for TakeCall {
             carrier.clock().learn(now, trip.asked, trip.answered);
         }
         let retry_until = trip.answered + 2 * Duration::from_micros(DEADLINE_SPREAD);
-        let questions = self.keys.into_iter().flat_map(|key| key.questions);
-        for (question, reply) in questions.zip(replies) {
-            match reply {
-                TakeReply::Decided(decisions) => {
-                    carrier.prove_by(&question);
-                    let asked = CountQuestion::in_call(&question);
-                    let mut decision = asked.decision(decisions);
-                    let deadline = question.deadline;
-                    decision.is_late =
-                        deadline.was_extended() || deadline.at.into_std() <= trip.answered;
-                    question.reply(Ok(decision));
-                }
-                TakeReply::Owed(charged) => question.reply(Ok(charged)),
-                TakeReply::Outside => carrier.ask_anew(question, OUTSIDE_TWICE),
-                TakeReply::Late => carrier.send_again(question, retry_until),
-                TakeReply::Failed(error) => question.fail(carrier.error(error)),
+        let answer = |question: Question, reply| match reply {
+            TakeReply::Decided(decisions) => {
+                carrier.prove_by(&question);
+                let asked = CountQuestion::in_call(&question);
+                let mut decision = asked.decision(decisions);
+                let deadline = question.deadline;
+                decision.is_late =
+                    deadline.was_extended() || deadline.at.into_std() <= trip.answered;
+                question.reply(Ok(decision));
             }
+            TakeReply::Owed(charged) => question.reply(Ok(charged)),
+            TakeReply::Outside => carrier.ask_anew(question, OUTSIDE_TWICE),
+            TakeReply::Late => carrier.send_again(question, retry_until),
+            TakeReply::Failed(error) => question.fail(carrier.error(error)),
+        };
+        let mut replies = replies.into_iter();
+        for key in self.keys {
+            let questions = key.questions.into_iter();
+            questions
+                .zip(&mut replies)
+                .for_each(|(question, reply)| answer(question, reply));
         }
     }
 

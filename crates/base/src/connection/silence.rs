@@ -19,7 +19,7 @@ pub(super) struct Activity {
     /// The later one of two instants: the first outstanding request was sent, or the last reply
     /// arrived. In microseconds since `start`.
     silent_since: AtomicU64,
-    /// Notified when a reply has arrived, and when no request is outstanding any more.
+    /// Notified when a request has ended.
     changed: Notify,
 }
 
@@ -46,10 +46,10 @@ impl Activity {
         Outstanding(self)
     }
 
-    /// Notes that a reply has arrived now: the silence is over.
+    /// Notes that the reply to a request has arrived now: the silence is over. Nobody is notified
+    /// before that request has ended.
     pub(super) fn reply_arrived(&self, now: Instant) {
         self.silent_since.store(self.at(now), Ordering::Relaxed);
-        self.changed.notify_waiters();
     }
 
     /// Completes when a reply arrives on a connection that was silent.
@@ -64,7 +64,7 @@ impl Activity {
             .await;
     }
 
-    /// Completes when this holds. It is looked at whenever a reply arrives or a request ends.
+    /// Completes when this holds. It is looked at whenever a request ends.
     async fn wait_until(&self, holds: impl Fn() -> bool) {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -96,9 +96,8 @@ impl Activity {
 
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
-        if self.0.outstanding.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.changed.notify_waiters();
-        }
+        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.0.changed.notify_waiters();
     }
 }
 
