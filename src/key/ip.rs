@@ -9,7 +9,6 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Extensions, HeaderMap};
 use ipnet::IpNet;
-use smallvec::SmallVec;
 
 use super::forwarding::{Forwarding, MAX_HOPS};
 use super::key::Key;
@@ -454,7 +453,7 @@ const PROXY_FIELDS: &str = "x-forwarded-for forwarded x-real-ip cf-connecting-ip
 /// The field by which a proxy told the client's address, if there is one.
 pub(crate) fn proxy_field(fields: &HeaderMap) -> Option<&'static str> {
     let mut known = PROXY_FIELDS.split(' ');
-    known.find(|field| fields.contains_key(*field))
+    known.find(|field| fields.keys().any(|name| name == *field))
 }
 
 /// The IPv4 network of an IPv4-mapped IPv6 network: `10.0.0.0/8` for `::ffff:10.0.0.0/104`.
@@ -512,17 +511,32 @@ fn ip_key(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Key {
 
 /// The same of most addresses, without the formatting machinery.
 fn whole_ipv4_key(ip: Ipv4Addr) -> Key {
-    let mut text = SmallVec::<[u8; 16]>::new();
+    let (mut text, mut length) = ([0; 16], 0);
     for octet in ip.octets() {
-        for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
-            if octet >= least {
-                text.push(b'0' + octet / unit % 10);
-            }
-        }
-        text.push(b'.');
+        let (digits, number) = OCTETS[usize::from(octet)];
+        text[length..length + 4].copy_from_slice(&digits);
+        length += number + 1;
     }
-    Key::address(&text[..text.len() - 1])
+    Key::plain_address(&text[..length - 1])
 }
+
+/// The digits of each octet, with a dot behind them, and their number.
+static OCTETS: [([u8; 4], usize); 256] = {
+    let (mut table, mut octet) = ([([b'.'; 4], 0); 256], 0);
+    while octet < 256 {
+        let (digits, number) = &mut table[octet];
+        let mut unit = 100;
+        while unit > 0 {
+            if octet >= unit || unit == 1 {
+                digits[*number] = b'0' + (octet / unit % 10) as u8;
+                *number += 1;
+            }
+            unit /= 10;
+        }
+        octet += 1;
+    }
+    table
+};
 
 impl From<IpAddr> for Key {
     /// The key that [`PeerIp`](crate::PeerIp) makes of a peer with this address: IPv6 addresses

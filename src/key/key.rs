@@ -143,6 +143,15 @@ impl Key {
         }
     }
 
+    /// The same, of a text without an escape.
+    pub(super) fn plain_address(text: &[u8]) -> Self {
+        let is_address = true;
+        Self {
+            is_address,
+            ..Self::one_part(text)
+        }
+    }
+
     /// The key of one part that is stored as a hash, of its text.
     pub(super) fn from_hash(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('#')?;

@@ -297,7 +297,7 @@ impl Call {
         let outcome = match self.take(&gate, rule, keys) {
             Ok(take) => {
                 let anew = |rule| self.take(&gate, rule, self.keys.clone());
-                let outcome = gate.decide(take, None).outcome(&gate, anew).await;
+                let outcome = gate.decide(take, None, None).outcome(&gate, anew).await;
                 outcome.unwrap_or_else(|outcome| *outcome)
             }
             Err(outcome) => *outcome,

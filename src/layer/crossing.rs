@@ -200,7 +200,7 @@ pub(super) struct Watch {
 
 impl Gate {
     /// `None` if nobody is told, or the take has no such quota.
-    #[inline]
+    #[inline(always)]
     pub(super) fn watch(&self, take: &Take) -> Option<Watch> {
         let crossings = self.options.crossings.clone()?;
         take.of_calendar().next()?;

@@ -203,25 +203,26 @@ impl AskedTake {
 }
 
 impl Gate {
-    /// Decides about a take that has just arrived, of a request with these extensions, if there is
-    /// one: outer layers may have let it wait, or know of an outage.
-    #[inline]
-    pub(super) fn decide(&self, take: Take, request: Option<&Extensions>) -> Deciding {
-        self.inspect_keys(&take);
-        let since = request.and_then(|it| self.waiting.since(it));
-        let outage = request.and_then(|it| Outage::known(it, self.store()));
-        self.decide_after(take, Wait::May(since), outage)
-    }
-
     /// Decides about a take that has waited.
     fn decide_again(&self, take: Take, waiting: WaitingTake) -> Deciding {
         let was_overloaded = waiting.waiter.was_overloaded;
         let take = if was_overloaded { take } else { take.repeat() };
-        self.decide_after(take, Wait::Did(waiting.waiter), None)
+        self.decide(take, Some(waiting.waiter), None)
     }
 
+    /// Decides about a take that has just arrived, or has waited, of a request with these
+    /// extensions, if there is one: outer layers may have let it wait, or know of an outage.
     #[inline]
-    fn decide_after(&self, mut take: Take, wait: Wait, outage: Option<StoreError>) -> Deciding {
+    pub(super) fn decide(
+        &self,
+        mut take: Take,
+        waiter: Option<Box<Waiter>>,
+        request: Option<&Extensions>,
+    ) -> Deciding {
+        self.inspect_keys(&take);
+        let since = request.and_then(|it| self.waiting.since(it));
+        let outage = request.and_then(|it| Outage::known(it, self.store()));
+        let wait = waiter.map_or(Wait::May(since), Wait::Did);
         match self.operator_keys.verdict(&take) {
             OperatorVerdict::Nothing => {}
             OperatorVerdict::Replace(other) => take = *other,
@@ -230,11 +231,35 @@ impl Gate {
                 return Deciding::Done(Outcome::Denied(take, *denial));
             }
         }
-        let now = self.prepare(&mut take, outage);
+        let moment = self.prepare(&mut take, outage);
         if take.rule().is_shadow() {
             return Deciding::Done(ask_in_shadow(self, take));
         }
-        self.ask(take, now, wait)
+        let span = TakeSpan::new(take.rule().path(), || self.store().name());
+        let mut answer = span.in_scope(|| ask(self.store(), &take));
+        // A question in a variable would be copied once more.
+        if let Some(answer) = answer.poll_now() {
+            return self.judge(
+                Question {
+                    take,
+                    moment,
+                    wait,
+                    span,
+                },
+                answer,
+            );
+        }
+        let since = moment.asked.as_ref().map(|it| it.at);
+        Deciding::Asked(AskedTake {
+            since: since.unwrap_or_else(Instant::now),
+            question: Some(Question {
+                take,
+                moment,
+                wait,
+                span,
+            }),
+            answer,
+        })
     }
 
     /// Says in a take what only the moment knows at which the store is asked.
@@ -261,28 +286,6 @@ impl Gate {
         ))
     }
 
-    /// Asks the store, once.
-    #[inline]
-    fn ask(&self, take: Take, moment: Moment, wait: Wait) -> Deciding {
-        let span = TakeSpan::new(take.rule().path(), || self.store().name());
-        let mut answer = span.in_scope(|| ask(self.store(), &take));
-        let question = Question {
-            take,
-            moment,
-            wait,
-            span,
-        };
-        if let Some(answer) = answer.poll_now() {
-            return self.judge(question, answer);
-        }
-        let since = question.moment.asked.as_ref().map(|it| it.at);
-        Deciding::Asked(AskedTake {
-            since: since.unwrap_or_else(Instant::now),
-            question: Some(question),
-            answer,
-        })
-    }
-
     /// What becomes of a take whose patience is over, or that lacks what comes too late.
     fn gives_up(&self, waiting: WaitingTake) -> Outcome {
         match waiting.answer {
@@ -300,13 +303,13 @@ impl Gate {
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
-    fn judge(&self, question: Question, answer: Result<Decision, StoreError>) -> Deciding {
+    fn judge(&self, mut question: Question, answer: Result<Decision, StoreError>) -> Deciding {
         question.span.record_answer(&answer);
         let mut decision = match answer {
             Ok(decision) => decision,
             Err(error) => return self.judge_failure(question, error),
         };
-        let (mut take, wait) = (question.take, question.wait);
+        let (take, wait) = (&mut question.take, question.wait);
         let Moment { is_reduced, asked } = question.moment;
         self.log_decided(take.rule(), &decision);
         if take.rule().has_hidden() {
@@ -320,15 +323,22 @@ impl Gate {
             let (store, path) = (Arc::clone(self.store()), Arc::clone(&self.path));
             take.ask.set_failure(None);
             let permits = RequestPermits {
-                own: self.refunds.hold(&store, &take, &decision, &path),
+                own: self.refunds.hold(&store, take, &decision, &path),
                 ..RequestPermits::default()
             };
             let may_come_back = take.rule().settles() || self.refunds_by_response(take.rule());
-            let behind = self.watch(&take).map(|it| it.behind());
-            let on_lockout = self.on_lockout(&take);
+            let behind = self.watch(take).map(|it| it.behind());
+            let on_lockout = self.on_lockout(take);
             let (path, refunds) = (Some(path), self.refunds.clone());
-            let mut charge =
-                Charge::decided(store, take, decision, path, refunds, behind, on_lockout);
+            let mut charge = Charge::decided(
+                store,
+                question.take,
+                decision,
+                path,
+                refunds,
+                behind,
+                on_lockout,
+            );
             if may_come_back {
                 charge = charge.keeping_open();
             }
@@ -345,9 +355,9 @@ impl Gate {
             };
             return Deciding::Done(Outcome::Allowed(charge, waited_since, permits));
         }
-        match self.waits_after_denial(wait, asked.as_ref(), &take, &decision) {
-            None => Deciding::Done(Outcome::Denied(take, decision)),
-            Some(waiter) => waiting(take, asked, Ok(decision), waiter),
+        match self.waits_after_denial(wait, asked.as_ref(), take, &decision) {
+            None => Deciding::Done(Outcome::Denied(question.take, decision)),
+            Some(waiter) => waiting(question.take, asked, Ok(decision), waiter),
         }
     }
 

@@ -3,8 +3,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::Request;
 use http::request::Parts;
+use http::{Extensions, Request};
 
 use super::action::{Action, Begun};
 use super::decide::Outcome;
@@ -158,31 +158,18 @@ impl Gate {
         }
     }
 
-    /// Finds the rule of a request that has just arrived, makes its take, and decides.
+    /// Decides about a request with these extensions that has just arrived.
     #[inline]
-    pub(super) fn begin<B>(self: &Arc<Self>, request: Request<B>) -> (Begun, Request<B>) {
-        let Some(rule) = self.rule_or_count() else {
-            return (Begun::Act(Action::Pass), request);
-        };
-        self.inspect(&rule, Some(request.headers()));
-        let (take, request) = self.take_for(rule, request);
-        let begun = match take {
-            Ok(take) => self.act_when_decided(self.decide(take, Some(request.extensions()))),
+    pub(super) fn begin(self: &Arc<Self>, take: OrAction<Take>, request: &Extensions) -> Begun {
+        match take {
+            Ok(take) => self.act_when_decided(self.decide(take, None, Some(request))),
             Err(action) => Begun::Act(*action),
-        };
-        (begun, request)
+        }
     }
 
-    /// What the request asks of the store, or what becomes of it without a question.
-    ///
-    /// A request whose head is not read stays in one piece: taking it apart and putting it together
-    /// again is a good part of what a decision costs.
+    /// Whether the take of this request depends on its head.
     #[inline]
-    fn take_for<B>(
-        self: &Arc<Self>,
-        rule: Arc<Rule>,
-        request: Request<B>,
-    ) -> (OrAction<Take>, Request<B>) {
+    pub(super) fn reads_head<B>(&self, rule: &Rule, request: &Request<B>) -> bool {
         let options = &self.options;
         let has_exemptions = || !options.exempt.is_empty() || rule.exemptions().is_some();
         let has_choice = || {
@@ -190,13 +177,7 @@ impl Gate {
                 || options.plan_value.is_some()
                 || options.plan.is_none() && request.extensions().get::<Plan>().is_some()
         };
-        let needs_head = self.has_key(&rule) || options.cost.is_some();
-        if !(needs_head || has_exemptions() || has_choice()) {
-            return (Ok(Take::new(rule, Key::default())), request);
-        }
-        let (mut head, body) = request.into_parts();
-        let take = self.read_head(rule, &mut head);
-        (take, Request::from_parts(head, body))
+        self.has_key(rule) || options.cost.is_some() || has_exemptions() || has_choice()
     }
 
     /// Whether requests are counted by what is in their heads.
@@ -208,14 +189,11 @@ impl Gate {
     /// lets the request pass.
     pub(super) fn read_head(self: &Arc<Self>, rule: Arc<Rule>, head: &mut Parts) -> OrAction<Take> {
         let is_shadow = rule.is_shadow();
-        let take = self.try_read_head(rule, head);
-        take.map_err(|action| {
-            if is_shadow {
-                Action::Pass.into()
-            } else {
-                action
-            }
-        })
+        let mut take = self.try_read_head(rule, head);
+        if is_shadow && take.is_err() {
+            take = Err(Box::new(Action::Pass));
+        }
+        take
     }
 
     fn try_read_head(self: &Arc<Self>, rule: Arc<Rule>, head: &mut Parts) -> OrAction<Take> {

@@ -97,7 +97,7 @@ impl Headers {
     ) -> u8 {
         let (inner, own) = (Answers::fields(response.extensions()), 1 << self as u8);
         let (status, headers) = (response.status().as_u16(), response.headers_mut());
-        if inner & own == 0 && self.names().iter().any(|name| headers.contains_key(name)) {
+        if inner & own == 0 && headers.keys().any(|name| self.names().contains(name)) {
             let grpc = headers.get("grpc-status").map(HeaderValue::as_bytes);
             let is_refusal = matches!((status, grpc), (429 | 503, _) | (_, Some(b"8" | b"14")));
             if is_refusal || !decision.is_allowed() {
@@ -213,7 +213,7 @@ fn draft_11(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
 }
 
 fn digits(number: u64) -> usize {
-    number.checked_ilog10().map_or(1, |log| log as usize + 1)
+    itoa::Buffer::new().format(number).len()
 }
 
 /// The effective window of a quota in seconds. On a denial it ends with the wait at the latest; a

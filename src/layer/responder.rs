@@ -7,7 +7,7 @@ use http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
-use super::decide::{Deciding, Outcome, WaitingTake};
+use super::decide::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::headers::{set_retry_after, told_wait, whole_seconds};
 use super::outage::Outage;
@@ -15,7 +15,7 @@ use crate::callback::{
     AnswerForm, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead, Recovery, Refusing,
     grpc, guarded, internal_error, key_refused, recover,
 };
-use crate::charge::{Denial, LayerResponse};
+use crate::charge::{Charge, Denial, LayerResponse};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
@@ -31,6 +31,14 @@ impl Gate {
     #[inline]
     pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Begun {
         match deciding {
+            // Most requests: nothing has failed, and no callback is asked.
+            Deciding::Done(Outcome::Allowed(charge, waiting_since, permits))
+                if charge.decision().failure().is_none() =>
+            {
+                self.count_decision(charge.take(), charge.decision());
+                let admitted = self.admit_charged(charge, waiting_since, permits);
+                Begun::Act(Action::Admit(admitted))
+            }
             Deciding::Done(outcome) => Begun::Act(self.act(outcome)),
             Deciding::Asked(asked) => Begun::Ask(asked),
             Deciding::Waiting(waiting) => Begun::Act(Action::WaitForTurn(waiting)),
@@ -92,15 +100,7 @@ impl Gate {
                 admitted
             }
             Outcome::Allowed(charge, waiting_since, permits) => {
-                let rule = charge.take().rule();
-                let mut admitted = self.admit(Arc::clone(rule));
-                admitted.permits = permits.boxed();
-                admitted.waiting_since = waiting_since;
-                if let Some(failure) = charge.decision().failure() {
-                    admitted.outage = self.outage(failure);
-                }
-                admitted.answer = Some(charge);
-                admitted
+                self.admit_charged(charge, waiting_since, permits)
             }
             Outcome::Denied(take, decision) => return Err(Refusal::Denied(take, decision)),
             Outcome::Proceed(rule, cause) => {
@@ -205,6 +205,26 @@ impl Gate {
         if let Some(policy) = denied_by.find(is_below) {
             let warning = Warning::with_name(WarningKind::CostAboveQuota, policy.name());
             self.warnings.add(warning.about(take.rule().path()));
+        }
+    }
+
+    /// Admits a request that was charged.
+    #[inline]
+    fn admit_charged(
+        self: &Arc<Self>,
+        charge: Charge,
+        waiting_since: Option<Instant>,
+        permits: RequestPermits,
+    ) -> Admission {
+        let failure = charge.decision().failure();
+        let outage = failure.and_then(|failure| self.outage(failure));
+        let uncharged = self.admit(Arc::clone(charge.take().rule()));
+        Admission {
+            answer: Some(charge),
+            permits: permits.boxed(),
+            waiting_since,
+            outage,
+            ..uncharged
         }
     }
 

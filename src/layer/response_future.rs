@@ -118,11 +118,27 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         S::Error: 'static,
         B: HttpBody + Send + 'static,
     {
-        let state = match begun {
-            Begun::Act(Action::Pass) => ResponseState::call(service, request, None),
-            Begun::Act(Action::Admit(admitted)) => {
-                ResponseState::call(service, request, Some(admitted))
-            }
+        Self {
+            state: ResponseState::begin(begun, service, request, gate),
+        }
+    }
+}
+
+impl<S, B> ResponseState<S, B, S::Future, S::Error>
+where
+    S: Service<Request<B>>,
+    S::Error: 'static,
+    B: HttpBody + Send + 'static,
+{
+    // Inlined, it would be copied into the future.
+    #[inline(never)]
+    fn begin(begun: Begun, service: &mut S, request: Request<B>, gate: &Arc<Gate>) -> Self
+    where
+        S: Clone,
+    {
+        let admitted = match begun {
+            Begun::Act(Action::Pass) => None,
+            Begun::Act(Action::Admit(admitted)) => Some(admitted),
             begun => {
                 // No ready instance is left behind unused: it would keep what it has reserved, such
                 // as a permit of a `ConcurrencyLimit`.
@@ -134,19 +150,12 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
                     gate: Arc::clone(gate),
                     arrived: None,
                 };
-                ResponseState::after(begun, kept)
+                return Self::after(begun, kept);
             }
         };
-        Self { state }
+        Self::call(service, request, admitted)
     }
-}
 
-impl<S, B> ResponseState<S, B, S::Future, S::Error>
-where
-    S: Service<Request<B>>,
-    S::Error: 'static,
-    B: HttpBody + Send + 'static,
-{
     fn after(begun: Begun, mut kept: KeptRequest<S, B>) -> Self
     where
         S: Clone,

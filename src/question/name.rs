@@ -1,6 +1,6 @@
 //! What a store keeps a count under.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
 use super::KeyText;
@@ -37,7 +37,7 @@ impl Names {
     pub(crate) fn new(prefix: Option<&str>, id: &str, ending: &'static str) -> Self {
         Self(Arc::new(SharedParts {
             id: [prefix.unwrap_or_default(), id].concat().into(),
-            id_hash: hash(id) ^ ending.len() as u64,
+            id_hash: hash(id.as_bytes()) ^ ending.len() as u64,
             has_prefix: prefix.is_some(),
             ending,
         }))
@@ -131,8 +131,11 @@ static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// The hash of a text, for the maps of this process.
 #[inline]
-pub(crate) fn hash(text: impl Hash) -> u64 {
-    SEED.hash_one(text)
+pub(crate) fn hash(text: &[u8]) -> u64 {
+    let mut hasher = SEED.build_hasher();
+    // Without its length, which tells apart only texts behind one another.
+    hasher.write(text);
+    hasher.finish()
 }
 
 /// Whether a part of the name chooses the slot of a cluster.

@@ -130,7 +130,7 @@ impl LimitedKeys {
             Verdict::Allowed | Verdict::Never => None,
         };
         // A table places keys by the lowest bits of the hash and tags them by the highest ones.
-        let hash = hash(rule.path()).rotate_left(32) ^ key.hash_in_names();
+        let hash = hash(rule.path().as_bytes()).rotate_left(32) ^ key.hash_in_names();
         let shard = &self.shards[(hash >> 48) as usize % SHARDS];
         let is_busy = matches!(verdict, Verdict::Busy { .. });
         lock(shard).add((rule, key), hash, now, (until, is_busy));
