@@ -118,8 +118,9 @@ struct TakenPermits {
 }
 
 impl RefundQueue {
-    /// Holds the permits of an allowed take. `None` if it has none.
-    pub(crate) fn hold(
+    /// The permits of an allowed take, which are kept until the result is dropped. `None` if it has
+    /// none.
+    pub(crate) fn permit_of(
         &self,
         store: &Arc<dyn Store>,
         take: &Take,
