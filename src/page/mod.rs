@@ -203,7 +203,7 @@ impl Page {
         let (member, shows_keys) = (Arc::clone(&self.limits.member), self.shows_keys);
         let name = move |path: &str, key: &Key| match shows_keys {
             true => masked(key.as_str()),
-            false => member.row(path, key.as_str()),
+            false => member.hashed_key(path, key.as_str()),
         };
         let limited = &self.limits.paths.limited;
         let _ = limited.namer.set(KeyNamer(Box::new(name)));
