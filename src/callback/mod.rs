@@ -58,7 +58,7 @@ pub use error_callback::{
 };
 pub(crate) use error_callback::{Cause, Instead, recover, recover_inner, recover_own};
 pub use form::Form;
-pub(crate) use form::{AnswerForm, Refusing};
+pub(crate) use form::{AnswerForm, AnswerReason};
 pub(crate) use grpc::GrpcCall;
 pub use grpc::is_grpc;
 pub use problem_document::Problem;
