@@ -28,15 +28,15 @@ use crate::sync::lock;
 /// Makes a flight out of the questions that wait, of which at least one is its own.
 ///
 /// A source puts its questions into calls that they share, and keeps the order among them. The
-/// others each get an [`OwnCall`]. All questions with a source that travel over a connection are of
-/// one source.
+/// others each get an [`UnsharedCall`]. All questions with a source that travel over a connection
+/// are of one source.
 pub(super) type FlightMaker = fn(Questions, Carrier) -> BoxFuture<'static, ()>;
 
 /// The flight of these questions. `None` if there is no question.
 pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFuture<'static, ()>> {
     let of_calls: FlightMaker = |questions, carrier| {
         let calls = questions.into_iter();
-        let calls = calls.map(|question| OwnCall::new(question, Question::content));
+        let calls = calls.map(|question| UnsharedCall::new(question, Question::content));
         carrier.carry(calls.collect())
     };
     let source = questions.iter().find_map(|question| question.source);
@@ -366,7 +366,7 @@ impl Carrier {
 }
 
 /// A script call or command that one question has for itself.
-pub struct OwnCall {
+pub struct UnsharedCall {
     question: Question,
     /// A script repeats it. A command does not know it.
     id: CallId,
@@ -376,7 +376,7 @@ pub struct OwnCall {
 /// The error code with which a script answers after its deadline.
 const LATE: &str = "LATE";
 
-impl OwnCall {
+impl UnsharedCall {
     /// The call of this question, which `call` finds in it.
     pub fn new(question: Question, call: fn(&Question) -> Option<&CallQuestion>) -> Self {
         let id = CallId::next();
@@ -393,7 +393,7 @@ impl OwnCall {
     }
 }
 
-impl FlightCall for OwnCall {
+impl FlightCall for UnsharedCall {
     fn command(&self, clock: &ServerClock) -> Cmd {
         let (call, question) = (self.call(), &self.question);
         let mut command = if question.options.has_text {
@@ -500,7 +500,7 @@ mod tests {
     /// It is allocated for each flight. Its calls are in it once.
     #[test]
     fn the_future_of_a_flight_is_small() {
-        fn size<F>(_: fn(Flight<OwnCall>) -> F) -> usize {
+        fn size<F>(_: fn(Flight<UnsharedCall>) -> F) -> usize {
             size_of::<F>()
         }
         let size = size(Flight::run);

@@ -176,7 +176,7 @@ pub use call_id::CallId;
 pub use connection::Redis;
 pub use connection::{Connection, Wanted};
 pub use direct::Driver;
-pub use flight::{Carrier, FlightCall, OwnCall};
+pub use flight::{Carrier, FlightCall, UnsharedCall};
 pub use link::RoundTrip;
 pub use question::{CallQuestion, Question, ReplyFuture, SendOptions, Withdrawal};
 pub use queue::Questions;
