@@ -24,8 +24,8 @@ macro_rules! of_each_kind {
     };
 }
 
-/// The flight of questions about counts, and of calls that travel with them. It is the source of
-/// the questions of all stores.
+/// The flight of questions about counts, and of calls that travel with them: the flight maker of
+/// all stores.
 pub(super) fn flight(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
     if let [lone] = &questions[..]
         && CountQuestion::in_question(lone)

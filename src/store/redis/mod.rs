@@ -1,7 +1,7 @@
 //! The counts of a fleet.
 //!
-//! A [`RedisStore`] is over a connection, which knows no takes. This folder is the source of its
-//! questions:
+//! A [`RedisStore`] is over a connection, which knows no takes. This folder makes its questions, and
+//! `calls.rs` is the flight maker that the connection asks for their flights:
 //!
 //! | what | file |
 //! |---|---|

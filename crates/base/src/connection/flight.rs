@@ -27,9 +27,9 @@ use crate::sync::lock;
 
 /// Makes a flight out of the questions that wait, of which at least one is its own.
 ///
-/// A source puts its questions into calls that they share, and keeps the order among them. The
-/// others each get an [`UnsharedCall`]. All questions with a source that travel over a connection
-/// are of one source.
+/// It puts its questions into calls that they share, and keeps the order among them. The others
+/// each get an [`UnsharedCall`]. All questions with a flight maker that travel over a connection
+/// have the same one.
 pub(super) type FlightMaker = fn(Questions, Carrier) -> BoxFuture<'static, ()>;
 
 /// The flight of these questions. `None` if there is no question.
@@ -39,8 +39,8 @@ pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFut
         let calls = calls.map(|question| UnsharedCall::new(question, Question::content));
         carrier.carry(calls.collect())
     };
-    let source = questions.iter().find_map(|question| question.source);
-    (!questions.is_empty()).then(|| source.unwrap_or(of_calls)(questions, carrier))
+    let maker = questions.iter().find_map(|question| question.flight_maker);
+    (!questions.is_empty()).then(|| maker.unwrap_or(of_calls)(questions, carrier))
 }
 
 /// Sends a flight, and lets it go on until it has ended; then `in_progress` is dropped.
@@ -127,7 +127,7 @@ pub trait FlightCall: Send + Sized + 'static {
 ///
 /// ```text
 /// questions in order of arrival
-///    -> calls, as their source groups them
+///    -> calls, as their flight maker groups them
 ///    -> [ASKING] call, [ASKING] call, ... [check]    one pipeline
 ///    <- reply, reply, ...
 ///    -> is the last reply that of the last call?     if not: errors, and the link is closed
