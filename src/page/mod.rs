@@ -86,6 +86,11 @@
 //!    "last_error":{"kind":"timeout","ago_s":3.0},"warnings":[]}]}
 //! ```
 
+// Here stand the routes, what a browser may do, and the JSON. The rows and their bound come from
+// elsewhere: keys that are limited from `src/fleet/` (`MAX_LIMITED_KEYS`) and
+// `src/limits/reports.rs`, operators' keys from `src/fleet/operator_keys.rs`, rates from
+// `src/metrics/`. An operator's change is made by `src/limits/operators.rs`.
+
 mod assets;
 mod cache;
 mod guard;
