@@ -18,8 +18,13 @@
 //! [`Algorithm`] names them and says which to choose. Each algorithm has a script in the folder
 //! `lua/`, and both give the same decision for the same history. [`SlidingLog`] keeps one log for
 //! all quotas of a rule; the others keep a counter for each window. [`Count`] is the state of any
-//! of them: what a store keeps for a key. It can be written to bytes and read again. `core.rs`
-//! decides over several states, of these and of other kinds: months, permits, held keys.
+//! of them: what a store keeps for a key. It can be written to bytes and read again.
+
+// `core.rs` decides over several states, of these and of other kinds: months (`calendar.rs`),
+// permits (`permits.rs`) and keys that are held. `lockout.rs` counts failures, which hold a key.
+// `period.rs` and `share.rs` have the units and the part of a quota that users write: the counting
+// needs them, and `crate::rule` shows them. Quotas are in `src/quota.rs`, questions about counts in
+// `src/question/`, and clocks and the places where states are kept in `src/store/`.
 
 #[allow(clippy::module_inception)]
 mod algorithm;

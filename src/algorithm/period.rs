@@ -107,6 +107,9 @@ impl Period {
     /// A month, which begins on the first.
     pub const MONTH: Self = Self::utc(Unit::Month(None));
 
+    /// All periods, each from its usual beginning.
+    pub(crate) const ALL: [Self; 3] = [Self::DAY, Self::WEEK, Self::MONTH];
+
     const fn utc(unit: Unit) -> Self {
         Self { unit, zone: None }
     }

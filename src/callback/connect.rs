@@ -6,7 +6,7 @@ use axum_core::response::Response;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-use super::form::{Refusing, json};
+use super::form::{AnswerReason, json};
 use super::problem_document::push_json;
 
 /// The content type of a request with this head if it is a stream, whose answer repeats it.
@@ -21,9 +21,9 @@ pub(super) fn stream<'a>(method: &Method, headers: &'a HeaderMap) -> Option<&'a 
 const STREAMS: &[u8] = b"application/connect+";
 
 /// A stream of one message, which ends it with the error. Its status is that of a success.
-pub(super) fn end_of_stream(refusing: &Refusing<'_>, content_type: &HeaderValue) -> Response {
+pub(super) fn end_of_stream(reason: &AnswerReason<'_>, content_type: &HeaderValue) -> Response {
     const END: u8 = 2;
-    let message = format!("{{\"error\":{}}}", error(refusing));
+    let message = format!("{{\"error\":{}}}", error(reason));
     let length = u32::try_from(message.len()).expect("a short text");
     let frame = [&[END], &length.to_be_bytes()[..], message.as_bytes()].concat();
     let mut response = Response::new(frame.into());
@@ -48,14 +48,14 @@ pub(super) fn is_unary(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool 
     }
 }
 
-pub(super) fn answer(refusing: &Refusing<'_>) -> Response {
-    json(refusing.status(), error(refusing))
+pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
+    json(reason.status(), error(reason))
 }
 
-fn error(refusing: &Refusing<'_>) -> String {
-    let (_, code) = refusing.code();
+fn error(reason: &AnswerReason<'_>) -> String {
+    let (_, code) = reason.code();
     let mut error = format!("{{\"code\":\"{code}\",\"message\":\"");
-    push_json(&mut error, &refusing.message());
+    push_json(&mut error, &reason.message());
     error.push_str("\"}");
     error
 }

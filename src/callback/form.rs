@@ -97,8 +97,8 @@ impl AnswerForm {
     }
 }
 
-/// What an answer says, in whichever form.
-pub(crate) enum Refusing<'a> {
+/// Why a request is refused, which the answer says in each form.
+pub(crate) enum AnswerReason<'a> {
     /// The take was denied; it may come again after so many seconds.
     Denied(&'a Rule, &'a Decision, Option<u64>),
     /// There is no decision.
@@ -107,7 +107,7 @@ pub(crate) enum Refusing<'a> {
     Mistake(StatusCode, &'a dyn Display),
 }
 
-impl Refusing<'_> {
+impl AnswerReason<'_> {
     /// The answer in this form.
     pub(crate) fn answer(&self, form: &AnswerForm) -> Response {
         match form {

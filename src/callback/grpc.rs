@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tokio::time::Instant;
 
-use super::form::Refusing;
+use super::form::AnswerReason;
 use super::grpc_details::encoded;
 use super::problem_document::shown_policies;
 use crate::decision::Decision;
@@ -153,13 +153,13 @@ pub(super) const RESOURCE_EXHAUSTED: &str = "8";
 pub(super) const UNAVAILABLE: &str = "14";
 
 /// An answer of trailers only: the status is in the head, and there is no body.
-pub(super) fn answer(refusing: &Refusing<'_>, call: &GrpcCall) -> Response {
+pub(super) fn answer(reason: &AnswerReason<'_>, call: &GrpcCall) -> Response {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, call.content_type.clone());
-    let (code, _) = refusing.code();
+    let (code, _) = reason.code();
     headers.insert(GRPC_STATUS, HeaderValue::from_static(code));
-    let message = HeaderValue::try_from(percent_encoded(&refusing.message()));
+    let message = HeaderValue::try_from(percent_encoded(&reason.message()));
     headers.insert(GRPC_MESSAGE, message.expect("printable characters"));
     response
 }

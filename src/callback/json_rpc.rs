@@ -4,20 +4,20 @@
 use axum_core::response::Response;
 use http::StatusCode;
 
-use super::form::{Refusing, json};
+use super::form::{AnswerReason, json};
 use super::problem_document::{is_told_never, push_json, push_names};
 
-pub(super) fn answer(refusing: &Refusing<'_>) -> Response {
-    let code = match refusing {
-        Refusing::Mistake(StatusCode::BAD_REQUEST, _) => -32_600,
-        Refusing::Mistake(..) => -32_603,
-        Refusing::Denied(..) | Refusing::NoDecision => -32_000,
+pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
+    let code = match reason {
+        AnswerReason::Mistake(StatusCode::BAD_REQUEST, _) => -32_600,
+        AnswerReason::Mistake(..) => -32_603,
+        AnswerReason::Denied(..) | AnswerReason::NoDecision => -32_000,
     };
     let mut body =
         format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":{code},\"message\":\"");
-    push_json(&mut body, &refusing.message());
+    push_json(&mut body, &reason.message());
     body.push('"');
-    if let Refusing::Denied(rule, decision, retry_after) = refusing {
+    if let AnswerReason::Denied(rule, decision, retry_after) = reason {
         body.push_str(",\"data\":{\"quotas\":[");
         push_names(&mut body, rule, decision);
         body.push(']');
@@ -30,5 +30,5 @@ pub(super) fn answer(refusing: &Refusing<'_>) -> Response {
         body.push('}');
     }
     body.push_str("}}");
-    json(refusing.status(), body)
+    json(reason.status(), body)
 }

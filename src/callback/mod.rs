@@ -43,6 +43,12 @@
 //! shared by many routes as an `Arc`. A panic in a callback is logged and answered with a 500, or
 //! for gRPC with the status 13.
 
+// The default answers stand here, too: `form.rs` finds the form that a request expects, and
+// `problem_document.rs`, `grpc.rs`, `connect.rs` and `json_rpc.rs` write one each;
+// `grpc_details.rs` has what a gRPC status 8 says besides. `problem_document.rs` also catches the
+// panics of user code. Which callback is asked, and the `RateLimit` fields of an answer, are known
+// to `src/layer/`.
+
 mod connect;
 mod degrade_callback;
 mod error_callback;
@@ -58,7 +64,7 @@ pub use error_callback::{
 };
 pub(crate) use error_callback::{Cause, Instead, recover, recover_inner, recover_own};
 pub use form::Form;
-pub(crate) use form::{AnswerForm, Refusing};
+pub(crate) use form::{AnswerForm, AnswerReason};
 pub(crate) use grpc::GrpcCall;
 pub use grpc::is_grpc;
 pub use problem_document::Problem;

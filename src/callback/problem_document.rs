@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::degrade_callback::{BoxFuture, DegradeCallback, Denied};
 use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
-use super::form::{AnswerForm, Form, Refusing};
+use super::form::{AnswerForm, AnswerReason, Form};
 use crate::decision::{Decision, Verdict};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::rule::{Policy, Rule};
@@ -36,15 +36,15 @@ const BUSY_TYPE: &str =
     "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy";
 
 /// A problem document.
-pub(super) fn answer(refusing: &Refusing<'_>) -> Response {
-    match refusing {
-        Refusing::Denied(rule, decision, _) => quota_exceeded_document(rule, decision),
-        Refusing::NoDecision => document(refusing.status(), REDUCED_CAPACITY),
-        Refusing::Mistake(status, reason) => mistake(*status, reason),
+pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
+    match reason {
+        AnswerReason::Denied(rule, decision, _) => quota_exceeded_document(rule, decision),
+        AnswerReason::NoDecision => document(reason.status(), REDUCED_CAPACITY),
+        AnswerReason::Mistake(status, reason) => mistake(*status, reason),
     }
 }
 
-impl Refusing<'_> {
+impl AnswerReason<'_> {
     /// A text for forms without a document of their own.
     pub(super) fn message(&self) -> String {
         match self {
@@ -160,7 +160,7 @@ const REDUCED_CAPACITY: &str = "{\"type\":\"https://iana.org/assignments/http-pr
 pub(crate) fn key_refused(error: &KeyError, form: &AnswerForm) -> Response {
     match error.kind() {
         KeyErrorKind::Absent | KeyErrorKind::Malformed => {
-            Refusing::Mistake(StatusCode::BAD_REQUEST, error).answer(form)
+            AnswerReason::Mistake(StatusCode::BAD_REQUEST, error).answer(form)
         }
         _ => internal_error(error, form),
     }
@@ -168,7 +168,7 @@ pub(crate) fn key_refused(error: &KeyError, form: &AnswerForm) -> Response {
 
 /// A 500. The log tells what went wrong.
 pub(crate) fn internal_error(reason: &dyn Display, form: &AnswerForm) -> Response {
-    Refusing::Mistake(StatusCode::INTERNAL_SERVER_ERROR, reason).answer(form)
+    AnswerReason::Mistake(StatusCode::INTERNAL_SERVER_ERROR, reason).answer(form)
 }
 
 fn title(status: StatusCode) -> &'static str {
@@ -272,8 +272,8 @@ pub(super) fn form_of(head: &Parts) -> AnswerForm {
 
 impl DegradeCallback for Problem {
     fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
-        let refusing = Refusing::Denied(&denied.rule, &denied.decision, None);
-        Box::pin(ready(refusing.answer(&form_of(&denied.head))))
+        let reason = AnswerReason::Denied(&denied.rule, &denied.decision, None);
+        Box::pin(ready(reason.answer(&form_of(&denied.head))))
     }
 }
 
@@ -286,7 +286,7 @@ impl ErrorCallback for Problem {
                 Some(error) => Recovery::Respond(key_refused(error, form)),
                 None => Recovery::Propagate,
             },
-            FailureKind::Store(_) => Recovery::Respond(Refusing::NoDecision.answer(form)),
+            FailureKind::Store(_) => Recovery::Respond(AnswerReason::NoDecision.answer(form)),
         }))
     }
 }

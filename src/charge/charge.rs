@@ -14,7 +14,7 @@ use crate::question::Ask;
 use crate::store::{Store, StoreFuture};
 use crate::sync::lock;
 use crate::take::Take;
-use crate::waiting::{Behind, OpenCharge};
+use crate::waiting::{OnSettled, OpenCharge};
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///
@@ -57,7 +57,7 @@ pub(super) struct ChargeInner {
     /// The counters and open charges of the layer that charged the request.
     pub(super) path: Option<Arc<PathState>>,
     /// The callback for a settlement that charges more than was reserved.
-    behind: Option<Behind>,
+    on_settled: Option<OnSettled>,
     /// The callback for a failure that has begun a hold.
     pub(super) on_lockout: Option<OnLockout>,
     /// Sends what no caller waits for.
@@ -99,7 +99,7 @@ impl Charge {
         decision: Decision,
         path: Option<Arc<PathState>>,
         refunds: RefundQueue,
-        behind: Option<Behind>,
+        on_settled: Option<OnSettled>,
         on_lockout: Option<OnLockout>,
     ) -> Self {
         let inner = ChargeInner {
@@ -107,7 +107,7 @@ impl Charge {
             take,
             decision,
             path,
-            behind,
+            on_settled,
             on_lockout,
             refunds,
             state: Mutex::default(),
@@ -473,8 +473,9 @@ impl Refund {
             counters.owed(settled.charged, settled.forgiven);
         }
         self.charge.close(self.what, settled.given_back);
-        if let Some(Behind(behind)) = self.charge.inner.behind.as_ref().filter(|_| charged > 0) {
-            behind();
+        let on_settled = self.charge.inner.on_settled.as_ref();
+        if let Some(OnSettled(call)) = on_settled.filter(|_| charged > 0) {
+            call();
         }
         self.is_answered = true;
         settled

@@ -118,8 +118,9 @@ struct TakenPermits {
 }
 
 impl RefundQueue {
-    /// Holds the permits of an allowed take. `None` if it has none.
-    pub(crate) fn hold(
+    /// The permits of an allowed take, which are kept until the result is dropped. `None` if it has
+    /// none.
+    pub(crate) fn permit_of(
         &self,
         store: &Arc<dyn Store>,
         take: &Take,
@@ -260,9 +261,9 @@ impl HeldPermits {
 
     async fn renew(self, renewing: Renewing, taken: TakenPermits) {
         let (sent, bound) = (Instant::now(), taken.time / RENEWALS_PER_LEASE);
-        let asked = taken.counts.iter().map(|(take, holder)| {
-            let take = take.first_question(1).unawaited(bound);
-            let ask = || taken.store.renew(&take, holder);
+        let asked = taken.counts.iter().map(|(ask, holder)| {
+            let renewal = ask.first_question(1).unawaited(bound);
+            let ask = || taken.store.renew(&renewal, holder);
             catch_unwind(AssertUnwindSafe(ask)).ok()
         });
         let (mut is_renewed, deadline) = (true, Deadline::after(bound));
@@ -281,8 +282,8 @@ impl HeldPermits {
         }
         // The permit was released meanwhile, and the renewal may have arrived after the release.
         loop {
-            for (take, holder) in &taken.counts {
-                taken.ask(take, holder).await.ok();
+            for (ask, holder) in &taken.counts {
+                taken.send(ask, holder).await.ok();
             }
             if replace(&mut is_renewed, true) {
                 return;
@@ -312,18 +313,18 @@ impl TakenPermits {
     /// Sends the release of the permits immediately, and wakes the requests that wait for them: the
     /// store executes their questions after it.
     fn release(&self, refunds: &RefundQueue) {
-        for (take, holder) in &self.counts {
+        for (ask, holder) in &self.counts {
             match (refunds.place(), Handle::try_current()) {
-                (Some(place), _) => self.release_one(take, holder, place),
+                (Some(place), _) => self.release_one(ask, holder, place),
                 (None, Ok(runtime)) => {
                     let (taken, refunds) = (self.clone(), refunds.clone());
-                    let (take, holder, waiting) = (take.clone(), holder.clone(), refunds.waiting());
-                    let later = taken.release_later(take, holder, refunds);
+                    let (ask, holder, waiting) = (ask.clone(), holder.clone(), refunds.waiting());
+                    let later = taken.release_later(ask, holder, refunds);
                     runtime.spawn(waiting.until(later));
                 }
                 (None, Err(_)) => self.path.counters.numbers.refunds_lost.add(1),
             }
-            let (open, hash) = (&self.path.open, take.hash());
+            let (open, hash) = (&self.path.open, ask.hash());
             match holder.as_fallback() {
                 // A store does not announce the release of a permit that its fallback granted.
                 Some(_) => open.refunded(hash),
@@ -332,31 +333,31 @@ impl TakenPermits {
         }
     }
 
-    fn release_one(&self, take: &Ask, holder: &Receipt, place: UnawaitedCall) {
-        let mut answer = self.ask(take, holder);
+    fn release_one(&self, ask: &Ask, holder: &Receipt, place: UnawaitedCall) {
+        let mut answer = self.send(ask, holder);
         let answer = match answer.poll_now() {
             Some(Ok(_)) => return,
             Some(error) => StoreFuture::ready(error),
             None => answer,
         };
-        let (take, holder) = (take.clone(), holder.clone());
-        spawn(place.until(self.clone().resend(take, holder, answer)));
+        let (ask, holder) = (ask.clone(), holder.clone());
+        spawn(place.until(self.clone().resend(ask, holder, answer)));
     }
 
     /// Waits for a place: as many calls as are allowed are in progress.
-    async fn release_later(self, take: Ask, holder: Receipt, refunds: RefundQueue) {
+    async fn release_later(self, ask: Ask, holder: Receipt, refunds: RefundQueue) {
         let [_, pause] = PAUSES;
         while Instant::now() < self.until {
             if let Some(place) = refunds.place() {
-                let answer = self.ask(&take, &holder);
-                return place.until(self.resend(take, holder, answer)).await;
+                let answer = self.send(&ask, &holder);
+                return place.until(self.resend(ask, holder, answer)).await;
             }
             sleep(pause / 2 + jitter::up_to(pause / 2)).await;
         }
     }
 
     /// Sends the release until the store has answered, or the lease has ended.
-    async fn resend(self, take: Ask, holder: Receipt, mut answer: StoreFuture<u64>) {
+    async fn resend(self, ask: Ask, holder: Receipt, mut answer: StoreFuture<u64>) {
         let [mut pause, max_pause] = PAUSES;
         let wait = || Deadline::after(Ask::PATIENCE);
         while !matches!(wait().wait_for(answer).await, Some(Ok(_))) {
@@ -365,15 +366,15 @@ impl TakenPermits {
             }
             sleep(pause).await;
             pause = max_pause.min(2 * pause);
-            answer = self.ask(&take, &holder);
+            answer = self.send(&ask, &holder);
         }
     }
 
-    fn ask(&self, take: &Ask, holder: &Receipt) -> StoreFuture<u64> {
-        let ask = || self.store.refund(&take.for_refund(1), holder);
-        let asked = catch_unwind(AssertUnwindSafe(ask));
+    fn send(&self, ask: &Ask, holder: &Receipt) -> StoreFuture<u64> {
+        let send = || self.store.refund(&ask.for_refund(1), holder);
+        let sent = catch_unwind(AssertUnwindSafe(send));
         // A store that panics is not asked again.
-        asked.unwrap_or_else(|_| StoreFuture::ready(Ok(0)))
+        sent.unwrap_or_else(|_| StoreFuture::ready(Ok(0)))
     }
 }
 

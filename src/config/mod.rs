@@ -19,6 +19,9 @@
 //! [upgrading.md]: crate::guide::upgrading
 #![doc = include_str!("../../docs/config.md")]
 
+// The docs above are for users. `load.rs` tells the steps from a text to rules. What a rule may be
+// is checked in `src/rule/`, and a file that changes is watched in `src/live/`.
+
 mod config_error;
 mod key_names;
 mod load;

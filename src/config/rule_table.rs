@@ -441,8 +441,7 @@ fn units_policy(table: &Value<'_>, algorithm: Algorithm) -> Result<Policy, Confi
         "a period of the calendar has no burst and no pace",
     )?;
     let period = per.text("\"day\", \"week\" or \"month\"", |name| {
-        let mut periods = [Period::DAY, Period::WEEK, Period::MONTH].into_iter();
-        periods.find(|it| it.name() == name)
+        Period::ALL.into_iter().find(|it| it.name() == name)
     })?;
     let period = table.set("from", period, |period, from| {
         let expected = period.beginnings();

@@ -56,7 +56,7 @@ impl Member {
 
     /// What logs and pages call a key of a rule: 32 hexadecimal digits, the same in all processes.
     /// Without the secret they tell nothing of the key.
-    pub(crate) fn row(&self, path: &str, key: &str) -> String {
+    pub(crate) fn hashed_key(&self, path: &str, key: &str) -> String {
         let secret = self.state().secret;
         let mut hash = Sha256::new();
         hash.update(secret);

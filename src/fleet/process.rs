@@ -59,7 +59,7 @@ pub(crate) struct LastError {
 }
 
 /// The maximum number of limited keys that a process reports, and that a page shows.
-pub(crate) const MAX_ROWS: usize = 100;
+pub(crate) const MAX_LIMITED_KEYS: usize = 100;
 /// The maximum number of warnings of a process, and of characters of one or of another fact.
 const MAX_WARNINGS: usize = 20;
 const MAX_WARNING: usize = 400;
@@ -106,7 +106,7 @@ impl Process {
         let facts = &mut self.facts;
         facts.name = short_name(&facts.name);
         facts.warnings.truncate(MAX_WARNINGS);
-        self.limited.truncate(MAX_ROWS);
+        self.limited.truncate(MAX_LIMITED_KEYS);
         let kind = facts.last_error.iter_mut().map(|error| &mut error.kind);
         let texts = facts.warnings.iter_mut().chain(&mut facts.content_hash);
         texts.chain(kind).for_each(|text| *text = cut(text));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::{env, fs};
 
 use super::OperatorKeys;
-use super::process::{MAX_ROWS, Process, short_name};
+use super::process::{MAX_LIMITED_KEYS, Process, short_name};
 use crate::decision::Source;
 use crate::error::StoreErrorKind;
 use crate::metrics::key_notes::{LimitedKey, RECENT};
@@ -137,7 +137,7 @@ impl Reports {
         let is_denied = |row: &LimitedKey| row.recent > 0 || row.since_ago <= RECENT as f64;
         rows.retain(|row| is_denied(row) || !was_raised(row));
         rows.sort_by_cached_key(|row| !operated.find(&row.path, &row.key).iter().all(is_raise));
-        rows.truncate(MAX_ROWS);
+        rows.truncate(MAX_LIMITED_KEYS);
         let unreported = all.clone().map(|process| process.unreported);
         let missing = match all.count() {
             1 => 0,

@@ -20,7 +20,7 @@ use crate::swept_map::SweptMap;
 use crate::sync::lock;
 use crate::take::Take;
 use crate::trace;
-use crate::waiting::{Behind, OpenCharges};
+use crate::waiting::{OnSettled, OpenCharges};
 
 /// A key has used a share of a [calendar quota](crate::rule::Policy::calendar): see
 /// [`Limits::on_crossing`](crate::Limits::on_crossing).
@@ -244,9 +244,9 @@ impl Watch {
         });
     }
 
-    pub(super) fn behind(&self) -> Behind {
+    pub(super) fn behind(&self) -> OnSettled {
         let watch = self.clone();
-        Behind(Arc::new(move || watch.again()))
+        OnSettled(Arc::new(move || watch.again()))
     }
 
     /// With what is open, a share is reached.

@@ -323,7 +323,7 @@ impl Gate {
             let (store, path) = (Arc::clone(self.store()), Arc::clone(&self.path));
             take.ask.set_failure(None);
             let permits = RequestPermits {
-                own: self.refunds.hold(&store, take, &decision, &path),
+                own: self.refunds.permit_of(&store, take, &decision, &path),
                 ..RequestPermits::default()
             };
             let may_come_back = take.rule().settles() || self.refunds_by_response(take.rule());

@@ -9,7 +9,7 @@ use super::action::Action;
 use super::decide::{Outcome, check_capabilities};
 use super::gate::Gate;
 use super::headers::{reset, shown};
-use crate::callback::{Refusing, push_json};
+use crate::callback::{AnswerReason, push_json};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::fleet::OperatorVerdict;
 use crate::rule::{Policy, Rule};
@@ -192,7 +192,7 @@ impl Gate {
         match action {
             Action::Respond(response) => response,
             Action::Refuse(refusal) => self.answer(refusal, &form),
-            _ => Refusing::NoDecision.answer(&form),
+            _ => AnswerReason::NoDecision.answer(&form),
         }
     }
 }

@@ -12,8 +12,8 @@ use super::gate::Gate;
 use super::headers::{set_retry_after, told_wait, whole_seconds};
 use super::outage::Outage;
 use crate::callback::{
-    AnswerForm, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead, Recovery, Refusing,
-    grpc, guarded, internal_error, key_refused, recover,
+    AnswerForm, AnswerReason, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead,
+    Recovery, grpc, guarded, internal_error, key_refused, recover,
 };
 use crate::charge::{Charge, Denial, LayerResponse};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
@@ -306,12 +306,12 @@ impl Gate {
         match refusal {
             Refusal::Denied(take, decision) => {
                 let shown = self.shown(&take, &decision);
-                let refusing = Refusing::Denied(take.rule(), &decision, shown.retry_after);
+                let refusing = AnswerReason::Denied(take.rule(), &decision, shown.retry_after);
                 let response = refusing.answer(form);
                 self.denied(take.rule(), decision, shown, form, response)
             }
             Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, form)),
-            Refusal::Failed(_) => self.failed(Refusing::NoDecision.answer(form), form),
+            Refusal::Failed(_) => self.failed(AnswerReason::NoDecision.answer(form), form),
         }
     }
 

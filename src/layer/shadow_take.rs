@@ -102,7 +102,7 @@ impl AskedInShadow {
             None => path.counters.numbers.shadow_errors.add(1),
         }
         if let (Some(late), Some(decision)) = (self.permit, &decision) {
-            late.answered(self.refunds.hold(&self.store, &take, decision, &path));
+            late.answered(self.refunds.permit_of(&self.store, &take, decision, &path));
         }
         if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);

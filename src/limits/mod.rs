@@ -15,6 +15,13 @@
 //! # Ok::<(), tidegate::rule::RuleError>(())
 //! ```
 
+// Here stands what begins at the limits as a whole, such as a layer, a check without a request, an
+// operator's change or a report, and what ties the other folders together for it. How it is done
+// stands with its subject: one request in `src/layer/`, rules in `src/rule/`, files in
+// `src/config/` and `src/live/`, counts in `src/store/`, numbers in `src/metrics/`, what processes
+// tell each other in `src/fleet/`, calls of partners in `src/outgoing/`, and the page in
+// `src/page/`.
+
 #[cfg(feature = "config")]
 mod file;
 mod fleet;

@@ -195,7 +195,7 @@ impl Limits {
         }
         (one.by, one.note) = (line(one.by, MAX_BY), line(one.note, MAX_NOTE));
         let said = one.clone();
-        let (path, row) = (&*said.path, self.member.row(&one.path, &one.key));
+        let (path, row) = (&*said.path, self.member.hashed_key(&one.path, &one.key));
         let [by, note] = [&said.by, &said.note].map(|it| it.as_deref().unwrap_or_default());
         let seconds = one.time.as_secs();
         let was_operated = !self.operator_keys.find(path, &said.key).is_empty();

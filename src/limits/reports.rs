@@ -7,7 +7,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::Limits;
 use super::fleet::SECOND;
-use crate::fleet::process::{BreakerReport, Facts, LastError, MAX_ROWS, Process, short_name};
+use crate::fleet::process::{
+    BreakerReport, Facts, LastError, MAX_LIMITED_KEYS, Process, short_name,
+};
 use crate::metrics::RuleSnapshot;
 use crate::metrics::key_notes::LimitedKey;
 use crate::store::Store;
@@ -125,7 +127,7 @@ impl Limits {
             last_error,
             warnings: self.warnings().iter().map(ToString::to_string).collect(),
         };
-        let (limited, unreported) = self.paths.limited.most_denied(MAX_ROWS);
+        let (limited, unreported) = self.paths.limited.most_denied(MAX_LIMITED_KEYS);
         let own = Process {
             id: Arc::clone(&self.member.process),
             facts,

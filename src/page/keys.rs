@@ -344,7 +344,9 @@ impl TargetKey {
     }
 
     fn row(&self, page: &Page) -> String {
-        page.limits.member.row(&self.path, self.name.as_str())
+        page.limits
+            .member
+            .hashed_key(&self.path, self.name.as_str())
     }
 }
 
@@ -389,7 +391,7 @@ fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, Refus
 impl Page {
     /// The key that a view shows in this row, and its subject.
     fn key_of_row(&self, path: &str, row: &str) -> Result<(Option<String>, Key), RefusedRequest> {
-        let is_it = |key: &str| self.limits.member.row(path, key) == row;
+        let is_it = |key: &str| self.limits.member.hashed_key(path, key) == row;
         self.limits.reports.want_fleet();
         let own = self.limits.paths.limited.most_denied(usize::MAX).0;
         let limited = own.into_iter().chain(self.limits.most_limited().0);

@@ -86,6 +86,11 @@
 //!    "last_error":{"kind":"timeout","ago_s":3.0},"warnings":[]}]}
 //! ```
 
+// Here stand the routes, what a browser may do, and the JSON. The rows and their bound come from
+// elsewhere: keys that are limited from `src/fleet/` (`MAX_LIMITED_KEYS`) and
+// `src/limits/reports.rs`, operators' keys from `src/fleet/operator_keys.rs`, rates from
+// `src/metrics/`. An operator's change is made by `src/limits/operators.rs`.
+
 mod assets;
 mod cache;
 mod guard;
@@ -203,7 +208,7 @@ impl Page {
         let (member, shows_keys) = (Arc::clone(&self.limits.member), self.shows_keys);
         let name = move |path: &str, key: &Key| match shows_keys {
             true => masked(key.as_str()),
-            false => member.row(path, key.as_str()),
+            false => member.hashed_key(path, key.as_str()),
         };
         let limited = &self.limits.paths.limited;
         let _ = limited.namer.set(KeyNamer(Box::new(name)));

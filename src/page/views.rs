@@ -206,7 +206,7 @@ fn limited(page: &Page, tick: u64) -> Value {
     let rows = rows.iter().map(|row| {
         let (subject, key) = parts(&row.key);
         let mut shown = json!({
-            "row": member.row(&row.path, &row.key),
+            "row": member.hashed_key(&row.path, &row.key),
             "rule": row.path,
             "subject": subject,
             "key": key,
@@ -227,7 +227,7 @@ fn limited(page: &Page, tick: u64) -> Value {
         let listed = listed.map(|one| {
             let (subject, key) = parts(&one.key);
             json!({
-                "row": member.row(&one.path, &one.key),
+                "row": member.hashed_key(&one.path, &one.key),
                 "rule": &*one.path,
                 "subject": subject,
                 "key": key,

@@ -448,8 +448,8 @@ impl Ask {
         decision.quotas().get(*place)
     }
 
-    /// This take as a fallback asks its own store: under a share of each count, with room for what
-    /// the take costs or for what was charged.
+    /// This question as a fallback asks its own store: under a share of each count, with room for
+    /// what the question costs or for what was charged.
     ///
     /// A count of the calendar becomes two: an hour in its place, and, behind all others, its
     /// period, of which so much is used elsewhere.
@@ -478,7 +478,7 @@ impl Ask {
         ask
     }
 
-    /// This take for a caller that waits no longer than this.
+    /// This question for a caller that waits no longer than this.
     pub(crate) fn within(mut self, deadline: Deadline) -> Self {
         self.deadline = Some(deadline.or_earlier(self.deadline));
         self
@@ -506,12 +506,13 @@ impl Ask {
         ask
     }
 
-    /// This take for a refund of so many units, for which nobody waits.
+    /// This question for a refund of so many units, for which nobody waits.
     pub(crate) fn for_refund(&self, units: u64) -> Self {
         self.first_question(units).unawaited(Self::PATIENCE)
     }
 
-    /// This take, whose answer no caller waits for: no time-out of a store ends it, but this bound.
+    /// This question, whose answer no caller waits for: no time-out of a store ends it, but this
+    /// bound.
     pub(crate) fn unawaited(mut self, bound: Duration) -> Self {
         (self.caller, self.deadline) = (Caller::Nobody, Some(Deadline::after(bound)));
         self
@@ -521,16 +522,16 @@ impl Ask {
         matches!(self.caller, Caller::Nobody)
     }
 
-    /// This take with what the caller of another one said of it.
+    /// This question with what the caller of another one said of it.
     pub(crate) fn copy_caller(mut self, other: &Self) -> Self {
         (self.caller, self.deadline) = (other.caller, other.deadline);
         self.failure.clone_from(&other.failure);
         self
     }
 
-    /// The decision about this take: `decisions` has one about each of its [counts](Self::counts),
-    /// all charged, or none. It is allowed if each of them is, and says when the last of those that
-    /// deny has room again.
+    /// The decision about this question: `decisions` has one about each of its
+    /// [counts](Self::counts), all charged, or none. It is allowed if each of them is, and says when
+    /// the last of those that deny has room again.
     ///
     /// # Panics
     ///
@@ -589,7 +590,7 @@ impl Ask {
     }
 }
 
-/// What is decided about a take, of what is decided about two of its counts.
+/// What is decided about a question, of what is decided about two of its counts.
 fn strictest(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,

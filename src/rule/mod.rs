@@ -1,8 +1,8 @@
 //! Rules: which quotas limit which path.
 //!
-//! A [`Rule`] has a path, one or more [quotas](crate::Quota), a key and a cost. [`Rules`] hold the
-//! rules of a service by their paths, and [`SharedRules`] let all of them be replaced while
-//! requests are being served.
+//! A [`Rule`] has a path, one or more [quotas](crate::Quota), a key and a cost. The path is the
+//! name of the rule, and not that of a URL. [`Rules`] hold the rules of a service by their paths,
+//! and [`SharedRules`] let all of them be replaced while requests are being served.
 //!
 //! ```
 //! use tidegate::rule::SharedRules;
@@ -20,6 +20,11 @@
 //! # Ok(())
 //! # }
 //! ```
+
+// What users say of a limit stands here, and what follows from it without a request. `Quota` is in
+// `src/quota.rs`, `Factor` in `src/factor.rs`, `Period` and `Share` in `src/algorithm/`: they are
+// only shown here. Where rules come from is in `src/config/`, how a request is decided by them in
+// `src/layer/`, and the question of a rule and a key in `src/take.rs`.
 
 // Without a file, nothing tells where rules come from.
 #![cfg_attr(not(feature = "config"), allow(dead_code))]

@@ -238,10 +238,9 @@ impl Rule {
         rules.map(|(rule, _)| Arc::clone(rule)).collect()
     }
 
-    /// The rule that counts the cost of a request in a window, a day, a week and a month, of each
-    /// subject.
+    /// The rule that counts the cost of a request in a window and in each period, of each subject.
     pub(crate) fn for_all_periods(&self) -> Arc<Self> {
-        let periods = [Period::DAY, Period::WEEK, Period::MONTH].map(Some);
+        let periods = Period::ALL.map(Some);
         let mut all = Vec::new();
         for own in &self.settings.policies {
             for period in [None].into_iter().chain(periods.clone()) {

@@ -29,6 +29,11 @@
 //! [`Count`](crate::algorithm::Count) under the name [`Ask::name`](crate::store::Ask::name), and is
 //! tested by the suite in `test_util::conformance` (feature `test-util`).
 
+// Here are the stores, those around other stores, and two traits: `store.rs`, and `fleet.rs` for
+// what processes share, which `src/fleet/` implements for Redis. Charges, permits, questions and
+// errors are only shown here: see `src/charge/`, `src/question/` and `src/error.rs`. A store knows
+// no rule and no request, and connections are in `crates/base/src/connection/`.
+
 mod breaker;
 pub(crate) mod capabilities;
 mod denial_cache;

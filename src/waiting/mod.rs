@@ -17,6 +17,6 @@ mod open_charges;
 mod wait_queue;
 mod waiter;
 
-pub(crate) use open_charges::{Behind, OpenCharge, OpenCharges};
+pub(crate) use open_charges::{OnSettled, OpenCharge, OpenCharges};
 pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill};
 pub(crate) use waiter::{Wait, WaitLimits, Waiter, WaitingSince};

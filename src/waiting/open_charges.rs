@@ -40,14 +40,14 @@ struct OpenCount {
     /// The number of the last charge.
     last: u64,
     /// The callback for the next charge that is closed.
-    behind: Option<Behind>,
+    on_settled: Option<OnSettled>,
 }
 
-/// A callback that is called after a charge.
+/// The callback for a charge that is settled or closed: what its count has used may have changed.
 #[derive(Clone)]
-pub(crate) struct Behind(pub(crate) Arc<dyn Fn() + Send + Sync>);
+pub(crate) struct OnSettled(pub(crate) Arc<dyn Fn() + Send + Sync>);
 
-crate::named::debug_fields!(Behind);
+crate::named::debug_fields!(OnSettled);
 
 impl OpenCharges {
     /// Counts a charge as open until it is closed or its units have ceased to count. `counts` are
@@ -85,9 +85,9 @@ impl OpenCharges {
 
     /// The units of this count that are open, if there are some. Then the callback is called when
     /// the next of its charges is closed.
-    pub(crate) fn watch(&self, hash: u64, behind: impl FnOnce() -> Behind) -> Option<u64> {
+    pub(crate) fn watch(&self, hash: u64, on_settled: impl FnOnce() -> OnSettled) -> Option<u64> {
         self.change(hash, |count| {
-            count.behind = Some(behind());
+            count.on_settled = Some(on_settled());
             count.units
         })
     }
@@ -196,10 +196,10 @@ impl OpenCharge {
             let is_own = |number, _| number == *own;
             let remove = |count: &mut OpenCount| {
                 self.charges.remove(count, is_own);
-                count.behind.take()
+                count.on_settled.take()
             };
-            if let Some(Behind(behind)) = self.charges.change(*hash, remove).flatten() {
-                behind();
+            if let Some(OnSettled(call)) = self.charges.change(*hash, remove).flatten() {
+                call();
             }
         }
     }

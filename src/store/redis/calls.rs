@@ -9,8 +9,8 @@ use super::question::{CountKey, CountOperation, CountQuestion};
 use super::refund_call::RefundCall;
 use super::take_call::{CallKind, TakeCall};
 use crate::connection::{
-    CallQuestion, Carrier, FlightCall, OwnCall, Question, Questions, RoundTrip, SendOptions,
-    ServerClock,
+    CallQuestion, Carrier, FlightCall, Question, Questions, RoundTrip, SendOptions, ServerClock,
+    UnsharedCall,
 };
 
 /// What a call does, of whichever kind it is.
@@ -24,8 +24,8 @@ macro_rules! of_each_kind {
     };
 }
 
-/// The flight of questions about counts, and of calls that travel with them. It is the source of
-/// the questions of all stores.
+/// The flight of questions about counts, and of calls that travel with them: the flight maker of
+/// all stores.
 pub(super) fn flight(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
     if let [lone] = &questions[..]
         && CountQuestion::in_question(lone)
@@ -184,7 +184,7 @@ impl CallPlace {
 enum CountCall {
     Takes(TakeCall),
     Refunds(RefundCall),
-    Own(OwnCall),
+    Own(UnsharedCall),
 }
 
 impl CountCall {
@@ -204,7 +204,7 @@ impl CountCall {
                 _ => None,
             }
         }
-        Self::Own(OwnCall::new(question, |question| {
+        Self::Own(UnsharedCall::new(question, |question| {
             question.content().or_else(|| call(question))
         }))
     }

@@ -1,7 +1,7 @@
 //! The counts of a fleet.
 //!
-//! A [`RedisStore`] is over a connection, which knows no takes. This folder is the source of its
-//! questions:
+//! A [`RedisStore`] is over a connection, which knows no takes. This folder makes its questions,
+//! and `calls.rs` is the flight maker that the connection asks for their flights:
 //!
 //! | what | file |
 //! |---|---|
@@ -10,7 +10,13 @@
 //! | takes that share a script call: up to 64 keys and 512 takes | `take_call.rs` |
 //! | the bytes that the scripts read and write | `take_script.rs` |
 //! | refunds that share a script call | `refund_call.rs` |
+//! | permits: the takes of which the answer was lost | `permits.rs` |
+//! | the name of this process among the holders of permits | `holder.rs` |
+//! | the list of the scripts | `scripts.rs` |
 //! | whether the servers decide, before the first request | `ready.rs` |
+//!
+//! How a question travels is in `crates/base/src/connection/`, the scripts are in `lua/`, and what
+//! the fleet shares is in `src/fleet/redis_fleet.rs`.
 
 mod calls;
 mod holder;

@@ -268,11 +268,11 @@ impl Connection {
         self.timeout
     }
 
-    /// Asks a question of a source. `key` is one of its keys. With [`Driver::Caller`] it is sent
-    /// when the future is polled first, or with the next flight.
+    /// Asks a question that the flight maker puts into calls. `key` is one of its keys. With
+    /// [`Driver::Caller`] it is sent when the future is polled first, or with the next flight.
     pub fn ask<T, Q, K>(
         &self,
-        source: FlightMaker,
+        flight_maker: FlightMaker,
         question: Q,
         key: impl FnOnce(&Q) -> K,
         deadline: Deadline,
@@ -284,13 +284,13 @@ impl Connection {
         K: AsRef<[u8]>,
     {
         let slot = self.slot(|| key(&question));
-        self.enqueue(Some(source), question, slot, deadline, driver)
+        self.enqueue(Some(flight_maker), question, slot, deadline, driver)
     }
 
     /// Calls a script on keys of one slot.
     ///
     /// Calls of scripts keep the order in which they were asked, but not among the questions of a
-    /// source.
+    /// flight maker.
     pub fn call(
         &self,
         script: &'static Script,
@@ -317,14 +317,14 @@ impl Connection {
     /// Queues a question for the node that serves its slot, and returns the future of its reply.
     fn enqueue<T: Send + 'static, Q: Send + Sync + 'static>(
         &self,
-        source: Option<FlightMaker>,
+        flight_maker: Option<FlightMaker>,
         question: Q,
         slot: Option<u16>,
         deadline: Deadline,
         driver: Driver,
     ) -> ReplyFuture<T> {
         let label = &self.inner.label;
-        let (question, reply) = Question::new(question, source, slot, deadline, label);
+        let (question, reply) = Question::new(question, flight_maker, slot, deadline, label);
         reply.sending(match &self.inner.nodes {
             Nodes::One(node) => node.enqueue(question, driver),
             #[cfg(feature = "cluster")]
@@ -356,7 +356,7 @@ impl Connection {
         }
     }
 
-    /// Whether a question of a source was ever answered in time, by any server.
+    /// Whether a question of a flight maker was ever answered in time, by any server.
     pub fn is_proven(&self) -> &Arc<AtomicBool> {
         &self.inner.label.is_proven
     }

@@ -53,14 +53,16 @@ impl Alone {
     }
 }
 
-/// The most questions in progress over a connection of which the last one was sent by its caller.
+/// The maximum number of questions of any callers in progress over a connection, with its own, for
+/// a caller to send its question.
 ///
 /// Below so many, a flight carries too few questions to pay for the dispatcher's task, which wakes
-/// another thread: see the table in `benches/README.md`.
-const MAX_OWN_CALLS: usize = 8;
+/// another thread: see the table in `benches/README.md`. It is also the mean with which
+/// [`Gathering`] begins, and the docs of `Limits::check` name it.
+const MAX_IN_PROGRESS: usize = 8;
 
-/// Whether questions gather for flights of the dispatcher while fewer than [`MAX_OWN_CALLS`] are in
-/// progress, which they are between two flights at any rate of questions.
+/// Whether questions gather for flights of the dispatcher while fewer than [`MAX_IN_PROGRESS`] are
+/// in progress, which they are between two flights at any rate of questions.
 ///
 /// They begin to gather when a caller finds so many in progress, and end when flights carry fewer
 /// than 2.5 questions on average.
@@ -81,14 +83,14 @@ impl Gathering {
     /// Beside how many questions in progress, with its own, a caller may send one.
     pub(super) fn max_in_progress(&self) -> usize {
         match self.mean.load(Ordering::Relaxed) {
-            0 => MAX_OWN_CALLS,
+            0 => MAX_IN_PROGRESS,
             _ => 1,
         }
     }
 
     /// A caller found too many questions in progress.
     pub(super) fn begin(&self) {
-        let (relaxed, mean) = (Ordering::Relaxed, MAX_OWN_CALLS * Self::PARTS);
+        let (relaxed, mean) = (Ordering::Relaxed, MAX_IN_PROGRESS * Self::PARTS);
         let _ = self.mean.compare_exchange(0, mean, relaxed, relaxed);
     }
 

@@ -27,20 +27,20 @@ use crate::sync::lock;
 
 /// Makes a flight out of the questions that wait, of which at least one is its own.
 ///
-/// A source puts its questions into calls that they share, and keeps the order among them. The
-/// others each get an [`OwnCall`]. All questions with a source that travel over a connection are of
-/// one source.
+/// It puts its questions into calls that they share, and keeps the order among them. The others
+/// each get an [`UnsharedCall`]. All questions with a flight maker that travel over a connection
+/// have the same one.
 pub(super) type FlightMaker = fn(Questions, Carrier) -> BoxFuture<'static, ()>;
 
 /// The flight of these questions. `None` if there is no question.
 pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFuture<'static, ()>> {
     let of_calls: FlightMaker = |questions, carrier| {
         let calls = questions.into_iter();
-        let calls = calls.map(|question| OwnCall::new(question, Question::content));
+        let calls = calls.map(|question| UnsharedCall::new(question, Question::content));
         carrier.carry(calls.collect())
     };
-    let source = questions.iter().find_map(|question| question.source);
-    (!questions.is_empty()).then(|| source.unwrap_or(of_calls)(questions, carrier))
+    let maker = questions.iter().find_map(|question| question.flight_maker);
+    (!questions.is_empty()).then(|| maker.unwrap_or(of_calls)(questions, carrier))
 }
 
 /// Sends a flight, and lets it go on until it has ended; then `in_progress` is dropped.
@@ -127,7 +127,7 @@ pub trait FlightCall: Send + Sized + 'static {
 ///
 /// ```text
 /// questions in order of arrival
-///    -> calls, as their source groups them
+///    -> calls, as their flight maker groups them
 ///    -> [ASKING] call, [ASKING] call, ... [check]    one pipeline
 ///    <- reply, reply, ...
 ///    -> is the last reply that of the last call?     if not: errors, and the link is closed
@@ -366,7 +366,7 @@ impl Carrier {
 }
 
 /// A script call or command that one question has for itself.
-pub struct OwnCall {
+pub struct UnsharedCall {
     question: Question,
     /// A script repeats it. A command does not know it.
     id: CallId,
@@ -376,7 +376,7 @@ pub struct OwnCall {
 /// The error code with which a script answers after its deadline.
 const LATE: &str = "LATE";
 
-impl OwnCall {
+impl UnsharedCall {
     /// The call of this question, which `call` finds in it.
     pub fn new(question: Question, call: fn(&Question) -> Option<&CallQuestion>) -> Self {
         let id = CallId::next();
@@ -393,7 +393,7 @@ impl OwnCall {
     }
 }
 
-impl FlightCall for OwnCall {
+impl FlightCall for UnsharedCall {
     fn command(&self, clock: &ServerClock) -> Cmd {
         let (call, question) = (self.call(), &self.question);
         let mut command = if question.options.has_text {
@@ -500,7 +500,7 @@ mod tests {
     /// It is allocated for each flight. Its calls are in it once.
     #[test]
     fn the_future_of_a_flight_is_small() {
-        fn size<F>(_: fn(Flight<OwnCall>) -> F) -> usize {
+        fn size<F>(_: fn(Flight<UnsharedCall>) -> F) -> usize {
             size_of::<F>()
         }
         let size = size(Flight::run);

@@ -33,7 +33,7 @@
 //!    |
 //! Dispatcher::run          node.rs                   two flights in progress, no timer
 //!    |                                               up to 1,024 questions a flight
-//! flight_of                flight.rs                 asks the source for the flight
+//! flight_of                flight.rs                 asks the flight maker for the flight
 //!    |   flight            src/store/redis/calls.rs  groups the questions into calls, and keeps
 //!    |                                               the order of arrival for each count
 //!    |   TakeCall          src/store/redis/take_call.rs
@@ -99,8 +99,8 @@
 //!   [`Deadline`](crate::deadline::Deadline).
 //! - The replies for one key are those of asking in order of arrival, except for questions that
 //!   were sent again or travelled over two links. The queue is first in, first out; the flights
-//!   over one link are sent in the order in which they were made; the source keeps the order of
-//!   its questions inside of a flight.
+//!   over one link are sent in the order in which they were made; the flight maker keeps the order
+//!   of its questions inside of a flight.
 //! - A question whose caller has left, or whose deadline is over, is dropped when its turn comes,
 //!   and never charged. Once sent, a take has its deadline with it, in the server's time: a server
 //!   that was paused refuses what is late instead of charging it.
@@ -176,7 +176,7 @@ pub use call_id::CallId;
 pub use connection::Redis;
 pub use connection::{Connection, Wanted};
 pub use direct::Driver;
-pub use flight::{Carrier, FlightCall, OwnCall};
+pub use flight::{Carrier, FlightCall, UnsharedCall};
 pub use link::RoundTrip;
 pub use question::{CallQuestion, Question, ReplyFuture, SendOptions, Withdrawal};
 pub use queue::Questions;

@@ -27,8 +27,8 @@ use crate::sync::lock;
 pub struct Question {
     /// What is asked, and the place for the reply.
     exchange: Arc<dyn AnyExchange>,
-    /// Who puts it into one call with others. Without a source it has a call of its own.
-    pub(super) source: Option<FlightMaker>,
+    /// Puts it into one call with others. Without a flight maker it has a call of its own.
+    pub(super) flight_maker: Option<FlightMaker>,
     /// The slot of its keys, in a cluster.
     pub slot: Option<u16>,
     /// From this instant on it is sent even if all regular flights are in progress.
@@ -56,7 +56,8 @@ pub(super) struct Label {
     pub(super) text: Box<str>,
     /// In a cluster, one for all nodes.
     pub(super) lag: Arc<Lag>,
-    /// Whether a source has had an answer that its caller waited for. One for all nodes, too.
+    /// Whether a question with a flight maker was answered while its caller waited. One for all
+    /// nodes, too.
     pub(super) is_proven: Arc<AtomicBool>,
 }
 
@@ -113,7 +114,7 @@ impl Question {
     /// `label`.
     pub(super) fn new<T: Send + 'static, Q: Send + Sync + 'static>(
         content: Q,
-        source: Option<FlightMaker>,
+        flight_maker: Option<FlightMaker>,
         slot: Option<u16>,
         deadline: Deadline,
         label: &Arc<Label>,
@@ -125,7 +126,7 @@ impl Question {
         });
         let question = Self {
             exchange: Arc::clone(&exchange) as Arc<dyn AnyExchange>,
-            source,
+            flight_maker,
             slot,
             overdue_at: deadline.at - deadline.timeout + (deadline.timeout / 4).min(MAX_PATIENCE),
             deadline,
@@ -166,11 +167,11 @@ impl Question {
     }
 
     /// Whether a reply to it would come in time. If this process was too slow to send it, or to
-    /// read that it was refused, a question of a source gets that time back, as its caller does.
-    /// A call does not: what its caller asks afterwards, to give a lock or permits back, relies on
-    /// its deadline.
+    /// read that it was refused, a question with a flight maker gets that time back, as its caller
+    /// does. A call does not: what its caller asks afterwards, to give a lock or permits back,
+    /// relies on its deadline.
     pub(super) fn has_time(&mut self, now: Instant, lag: &Lag) -> bool {
-        self.deadline.at > now || self.source.is_some() && self.deadline.extend(lag)
+        self.deadline.at > now || self.flight_maker.is_some() && self.deadline.extend(lag)
     }
 
     /// Hands out the reply, of the type that its caller waits for.

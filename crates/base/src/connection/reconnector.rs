@@ -15,7 +15,9 @@ use super::scripts::Preload;
 use super::sentinel::{Master, Sentinels};
 use super::silence::{MAX_SILENCE, ShortestTimeout};
 use crate::jitter;
-use crate::trace;
+#[cfg(feature = "tracing")]
+use crate::trace::EVICTS;
+use crate::trace::event;
 
 /// How long a reply on a silent connection is waited for once another connection answers.
 const MAX_BEHIND: Duration = Duration::from_millis(10);
@@ -102,7 +104,7 @@ impl Reconnector {
     fn warn(&mut self, link: &Link) {
         if link.inner.evicts && !self.has_warned {
             self.has_warned = true;
-            trace::warn_of_evictions();
+            event!(warn: "{EVICTS}");
         }
     }
 

@@ -1,12 +1,13 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use redis::{RedisResult, cmd};
+use redis::{RedisError, RedisResult, cmd};
 use tokio::time::sleep;
 
 use super::link::Link;
 use super::reconnector::{MAX_ATTEMPT, within};
-use crate::{jitter, trace};
+use crate::jitter;
+use crate::trace::event;
 
 /// The shortest time from one login over a connection to the next.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
@@ -22,7 +23,7 @@ impl Link {
             let has_failed = outcome.is_err();
             match outcome {
                 Ok(later) => until = later,
-                Err(error) if !is_failing => trace::warn_of_login(&error),
+                Err(error) if !is_failing => log_failure(&error),
                 Err(_) => {}
             }
             is_failing = has_failed;
@@ -40,6 +41,12 @@ impl Link {
         self.query(auth).await?;
         Ok(until)
     }
+}
+
+/// Logs that a connection could not log in again.
+fn log_failure(error: &RedisError) {
+    let error = error.to_string();
+    event!(warn: error, "a connection to Redis could not log in again before its credentials end");
 }
 
 /// The pause before the next login: three quarters of the time that is left, or a little longer. So

@@ -1,4 +1,6 @@
-//! Small parts that need no Redis: clocks, deadlines, errors, events, locks, and maps.
+//! Small parts that know neither Redis nor limits: clocks, deadlines, errors, events, locks, and
+//! maps. A part stands here only if two folders use it; what only connections use stands in
+//! `connection/`.
 
 /// [`Clock`](clock::Clock): a clock of this process, which tests can pause or set.
 pub mod clock;

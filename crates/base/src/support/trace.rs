@@ -25,17 +25,7 @@ macro_rules! event {
 
 pub use crate::event;
 
-/// The warning that a Redis evicts keys: stores give it, and each connection logs it.
+/// The warning that a Redis evicts keys: stores give it, and each connection logs it. It stands here
+/// because `tidegate` lists its warnings also without connections.
 pub const EVICTS: &str = "this Redis evicts keys when its memory is full, and an evicted \
                           count begins again at zero: set maxmemory-policy to noeviction";
-
-/// Logs [`EVICTS`].
-pub fn warn_of_evictions() {
-    event!(warn: "{EVICTS}");
-}
-
-/// Logs that a connection could not log in again.
-pub fn warn_of_login(error: &dyn std::error::Error) {
-    let error = error.to_string();
-    event!(warn: error, "a connection to Redis could not log in again before its credentials end");
-}

@@ -28,6 +28,20 @@
 //!
 //! [`acquire`]: RateLimiter::acquire
 
+// | what | file |
+// |---|---|
+// | how callers acquire, wait and give back; the setters | `rate_limiter.rs` |
+// | a rate; the rate that this process chose for a limiter | `rate.rs`, `rate_choice.rs` |
+// | permits that are given back once | `permit.rs` |
+// | whether a limiter is on Redis or in memory, and how it counts there | `limiter_backend.rs` |
+// | what the callers of one process share, for each limiter | `client.rs` |
+// | one call for callers with the same request | `batcher.rs` |
+// | the callers that wait, in the order of their arrival | `acquire_queue.rs` |
+// | limiters on Redis, and their scripts | `redis_limiters.rs`, `scripts.rs`, `lua/limiter/` |
+// | how much clients of Redisson use a limiter | `redisson_use.rs` |
+// | limiters in memory; one of them, without a clock | `memory_limiters.rs`, `memory_limiter.rs` |
+// | errors | `error.rs` |
+
 mod acquire_queue;
 mod batcher;
 mod client;

@@ -124,6 +124,18 @@
 //! [How to do distributed
 //! locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 
+// | what | file |
+// |---|---|
+// | the lock, its guard and its errors | `lock.rs` |
+// | an owner that may hold a lock more than once | `owner.rs` |
+// | asks, and waits as long as the caller does | `acquire.rs` |
+// | the callers of a process that wait, in the order of their arrival | `wait_queue.rs` |
+// | the message that the lock is free, and who hears it | `channel.rs` |
+// | turns with other processes | `turn.rs` |
+// | one request, and its calls to acquire, renew and release | `lease_request.rs` |
+// | a lease that is held, and the watchdog that renews it | `held_lease.rs` |
+// | the list of the scripts | `scripts.rs`, `lua/lock/` |
+
 mod acquire;
 mod channel;
 mod held_lease;
