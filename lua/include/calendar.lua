@@ -25,7 +25,7 @@ local function calendar_functions()
       state.since = max(now, unpack('>I7', raw, 2))
     elseif raw and #raw == CALENDAR_STATE_SIZE and byte(raw) == CALENDAR_MARK then
       local _, ends, since, used = unpack(CALENDAR_STATE, raw)
-      local is_damaged = ends - now > TEN_YEARS or used > MAX_HELD
+      local is_damaged = ends - now > TEN_YEARS or used > MAX_STORED
       if ends > now and not is_damaged then
         state.ends, state.since, state.used = ends, since, used
       end

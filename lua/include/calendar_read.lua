@@ -24,7 +24,7 @@ if rows == JOINT + 1 or rows == JOINT + 2 then
         CALENDAR_MARK, now < own_ends and own_ends or next_ends, now, 0
     end
     local is_usual = mark == CALENDAR_MARK and begins <= now and now < next_ends
-      and ends - now <= TEN_YEARS and period_used <= MAX_HELD
+      and ends - now <= TEN_YEARS and period_used <= MAX_STORED
       and period_cost > 0 and period_cost <= period_max
     local room = period_max - period_used
     if period_cost * takes > room then fitting = math.max(floor(room / period_cost), 0) end

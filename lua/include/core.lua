@@ -6,9 +6,9 @@
 -- if it is of permits, or CALENDAR; expiry, slice: see formats.md; this_slice: the number of the
 -- slice of now; behind: where the question continues after it; other: the functions of its states, if
 -- they are not the algorithm's. A state is what stands under a key. It has: rule, is_changed;
--- perhaps error; perhaps held: for how many microseconds more the key is held; and for each quota n
--- own[n].used, the units that count now. The core, whose function `core_begin` opens, uses these
--- functions of the algorithm:
+-- perhaps error; perhaps held_for: for how many microseconds more the key is held; and for each
+-- quota n own[n].used, the units that count now. The core, whose function `core_begin` opens, uses
+-- these functions of the algorithm:
 --   read_quota(from) -> quota, behind
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
 --   prepare(state)                    before the first charge of a call
@@ -16,7 +16,7 @@
 --   wait(counter, limit, cost)        microseconds until a cost fits that does not fit now
 --   ends_at(counter)                  when nothing of it counts any more
 --   write(state, key) -> error        nil if all went well
---   held_units(state), or nil         what the reply says of several takes that were charged alike
+--   counter_units(state), or nil      what the reply says of several takes that were charged alike
 -- A rule of another kind of state has its own load, fits, answers and write: see `permits` and
 -- `calendar`. If it says is_outside, nothing of a take over it is charged.
 --
@@ -71,7 +71,7 @@ end
 -- How many takes of a cost fit under all quotas, as if each came alone.
 local function fits(state, cost, takes)
   local rule, own = state.rule, state.own
-  if state.held then return 0 end
+  if state.held_for then return 0 end
   for n = 1, rule.number do
     local limit = rule[n].limit
     local room = limit - own[n].used
@@ -111,7 +111,7 @@ local function answers(state, cost, takes, fitting)
   if fitting > 0 then
     spend(state, cost * fitting)
     text = answer(state, state.allowed or ALLOWED, fitting, cost > 0 and state.serial or 0)
-    if held_units and fitting > 1 and cost > 0 then text = text .. held_units(state) end
+    if counter_units and fitting > 1 and cost > 0 then text = text .. counter_units(state) end
   end
   if fitting == takes then return text end
   local rule, own, verdict, number = state.rule, state.own, DENIED, 0
@@ -123,9 +123,9 @@ local function answers(state, cost, takes, fitting)
     end
     if cost > limit - own[n].used then number = max(number, wait(own[n], limit, cost)) end
   end
-  local held = state.held
-  if verdict == DENIED and held then
-    if held > number then verdict, number = ON_HOLD, held else verdict = DENIED_ON_HOLD end
+  local held_for = state.held_for
+  if verdict == DENIED and held_for then
+    if held_for > number then verdict, number = ON_HOLD, held_for else verdict = DENIED_ON_HOLD end
   end
   return text .. answer(state, verdict, takes - fitting, number)
 end
@@ -185,9 +185,9 @@ while first <= places do
     counts[place], costs[place], error_text = state, cost, error_text or state.error
     local known = holds and holds[place]
     if known then
-      local held = (tonumber(string.match(known, '^%d+')) or 0) - now
+      local held_for = (tonumber(string.match(known, '^%d+')) or 0) - now
       local ends = tonumber(string.match(known, '^%d+ (%d+) '))
-      if held > 0 and held < TEN_YEARS then state.held = held end
+      if held_for > 0 and held_for < TEN_YEARS then state.held_for = held_for end
       -- A success would end failures, or steps: see lockout.lua.
       if ends and ends > now and string.sub(known, -2) ~= ' 0' then
         state.allowed = ALLOWED_AFTER_FAILURES
