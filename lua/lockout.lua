@@ -24,8 +24,7 @@ local SLACK = 2000
 
 local clock = ARGV[7] and { 0, ARGV[7] } or redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local admitted, id, within = math.min(ARGV[1] + 0, now), ARGV[2], ARGV[4] + 0
-local memory = ARGV[6] + 0
+local admitted, id, within, memory = math.min(ARGV[1] + 0, now), ARGV[2], ARGV[4] + 0, ARGV[6] + 0
 
 -- A value of another form, or of another type, tells nothing.
 local text = redis.pcall('GET', KEYS[1])

@@ -47,7 +47,7 @@ local function load(key, rule)
   if found.err then state.error = found.err end
   if found[1] then read_log(state, found[1]) end
   state.last_charge = state.stamp
-  for n = 1, rule.number do state.own[n] = counter_of(state, rule[n]) end
+  for n = 1, rule.quotas do state.own[n] = counter_of(state, rule[n]) end
   return state
 end
 
@@ -211,7 +211,7 @@ end
 local function write(state, key)
   local rule, newest, merges = state.rule, state.newest, state.merges
   local longest, largest, went_back = rule[1], 0, state.went_back
-  for n = 1, rule.number do
+  for n = 1, rule.quotas do
     if rule[n].window > longest.window then longest = rule[n] end
     largest = max(largest, rule[n].max)
   end
