@@ -50,7 +50,7 @@ pub(crate) const OUTSIDE: u64 = 7;
 pub(crate) const ANSWER: &str = ">BI2I7I7I7";
 pub(crate) const SHORT_ANSWER: &str = ">BI2";
 pub(crate) const NEXT_QUOTA: &str = ">I7I7";
-pub(crate) const HELD: &str = ">I7";
+pub(crate) const COUNTER_UNITS: &str = ">I7";
 
 // The first byte of a count says what wrote it. No text begins with one of these.
 pub(crate) const MIN_MARK: u64 = 247;
@@ -76,7 +76,7 @@ pub(crate) const SLICE: u64 = 1048576;
 
 // No log holds more units. No quota needs more, together with those owed, and a sum of these and of
 // one take is below MODULUS.
-pub(crate) const MAX_HELD: u64 = 2251799813685248;
+pub(crate) const MAX_STORED: u64 = 2251799813685248;
 
 // A state with counters: its header, and the counters.
 pub(crate) const HEADER: &str = ">BI7I7";

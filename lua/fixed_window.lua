@@ -19,7 +19,7 @@ local max, window
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under windows of this
 -- length alone, or never. All else is left for the core.
--- include: page_begin
+-- include: usual_begin
   local raw = values[place]
   if rule_from ~= rule_at then
     quotas, expiry, slice, max, window = unpack(FIXED_RULE, question, rule_from)
@@ -51,7 +51,7 @@ local max, window
     local state = pack(FIXED_STATE, FIXED_MARK, serial, now, max, window, now + window, refundable_since,
       start, used)
     local keeps_expiry = raw and floor(last_charge / slice) == this_slice
-    -- include: page_write
+    -- include: usual_write
     answer = pack(ANSWER, ALLOWED, allowed, serial, max - used, reset)
   end
   if is_usual and allowed < takes then
@@ -59,7 +59,7 @@ local max, window
     answer = answer
       .. pack(ANSWER, DENIED, takes - allowed, wait, max - used, used > 0 and reset or 0)
   end
-  -- include: page_end
+  -- include: usual_end
 -- include: core_begin
 -- include: fixed_window
 -- include: fixed_window_take

@@ -17,8 +17,8 @@
 -- include: take_begin
 local ceil = math.ceil
 
--- A lone take in its usual case: what the page below does, for one take of one key whose rule is as
--- it was. All else is left for that page.
+-- A lone take in its usual case: what the loop below does, for one take of one key whose rule is as
+-- it was. All else is left for that loop.
 if (kind == USUAL or kind == HOLDS) and #question == GCRA_LONE_SIZE then
   local slice, max, window, burst, life, pace_units, pace_micros, cost, takes, deadline =
     unpack(GCRA_LONE, question)
@@ -79,7 +79,7 @@ local max, window, burst, life, pace_units, pace_micros, is_exact
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under windows of this
 -- length alone, or never. All else is left for the core.
--- include: page_begin
+-- include: usual_begin
   local raw = values[place]
   if rule_from ~= rule_at then
     quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros =
@@ -134,7 +134,7 @@ local max, window, burst, life, pace_units, pace_micros, is_exact
     local state = pack(GCRA_STATE, GCRA_MARK, serial, now, max, window, burst,
       now + life + math.min(math.max(paced_for, 0), TEN_YEARS), refundable_since, start, units)
     local keeps_expiry = raw and is_same and floor(last_charge / slice) == this_slice
-    -- include: page_write
+    -- include: usual_write
     local reset = start + ceil(units * pace_micros / pace_units) - now
     answer = pack(ANSWER, ALLOWED, allowed, serial, burst - used, reset)
     if allowed > 1 then answer = answer .. pack('>I7', units) end
@@ -145,7 +145,7 @@ local max, window, burst, life, pace_units, pace_micros, is_exact
     local reset = used > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, math.max(burst - used, 0), reset)
   end
-  -- include: page_end
+  -- include: usual_end
 -- include: core_begin
 -- include: pace
 -- include: gcra

@@ -13,13 +13,12 @@ local now = clock[1] * 1000000 + clock[2]
 
 -- A value of another type, or one that is no number, counts as no hold.
 local known = redis.pcall('GET', KEYS[1])
-local held = type(known) == 'string' and tonumber(known) or 0
-held = held - now
-if not (held > ARGV[1] + 0 and held < TEN_YEARS) then
-  held = ARGV[1] + 0
-  if held > 0 then
-    redis.call('SET', KEYS[1], string.format('%.0f', now + held), 'PX',
-      string.format('%.0f', math.ceil(held / 1000) + SLACK))
+local held_for = (type(known) == 'string' and tonumber(known) or 0) - now
+if not (held_for > ARGV[1] + 0 and held_for < TEN_YEARS) then
+  held_for = ARGV[1] + 0
+  if held_for > 0 then
+    redis.call('SET', KEYS[1], string.format('%.0f', now + held_for), 'PX',
+      string.format('%.0f', math.ceil(held_for / 1000) + SLACK))
   end
 end
-return string.format('%.0f', held)
+return string.format('%.0f', held_for)

@@ -2,10 +2,10 @@
 -- denied until then. Or notes a success, which ends failures and steps, but no hold. It may be
 -- asked again: a failure counts once.
 --
--- KEYS[1]  what is known: a string of numbers, `until ends since step`, and ` reported:id` of each
---          failure that counts. The key is held until `until`; the whole string is void from
---          `ends` on; takes that were admitted before `since` count nothing; `step` is how many
---          times in a row the key was held. Behind a hold stands the failure that has begun it.
+-- KEYS[1]  what is known: a string of numbers, `held_until ends since step`, and ` reported:id` of
+--          each failure that counts. The key is held until `held_until`; the whole string is void
+--          from `ends` on; takes that were admitted before `since` count nothing; `step` is how
+--          many times in a row the key was held. Behind a hold stands the failure that began it.
 -- ARGV[1]  when the take was admitted, in microseconds by the server's clock
 -- ARGV[2]  the id of the failure; 0 for a success; `?` and `left` only ask
 -- ARGV[3]  how many failures hold the key
@@ -24,20 +24,20 @@ local SLACK = 2000
 
 local clock = ARGV[7] and { 0, ARGV[7] } or redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local admitted, id, within = math.min(ARGV[1] + 0, now), ARGV[2], ARGV[4] + 0
-local memory = ARGV[6] + 0
+local admitted, id, within, memory = math.min(ARGV[1] + 0, now), ARGV[2], ARGV[4] + 0, ARGV[6] + 0
 
 -- A value of another form, or of another type, tells nothing.
 local text = redis.pcall('GET', KEYS[1])
-local held, ends, since, step, known =
+local held_until, ends, since, step, known =
   string.match(type(text) == 'string' and text or '', '^(%d+) (%d+) (%d+) (%d+)(.*)$')
-held, ends, since, step = (held or 0) + 0, (ends or 0) + 0, (since or 0) + 0, (step or 0) + 0
-if ends <= now then held, since, step, known = 0, 0, 0, '' end
+held_until, ends = (held_until or 0) + 0, (ends or 0) + 0
+since, step = (since or 0) + 0, (step or 0) + 0
+if ends <= now then held_until, since, step, known = 0, 0, 0, '' end
 -- The clock went back: nothing is written with a later `since`.
-if held - now >= TEN_YEARS then held = 0 end
+if held_until - now >= TEN_YEARS then held_until = 0 end
 if since > now + 1 then since = 0 end
-if now > held + memory then step = 0 end
-if id == '?' then return held > now and step or 0 end
+if now > held_until + memory then step = 0 end
+if id == '?' then return held_until > now and step or 0 end
 
 local is_new = admitted >= since
 if id == '0' and is_new then since, step = admitted + 1, 0 end
@@ -45,12 +45,12 @@ local number, failures = 0, ''
 for reported, one in string.gmatch(known or '', '(%d+):(%d+)') do
   local at = reported + 0
   -- It was reported before. The step of a hold that it has begun is returned again.
-  if one == id then return at < since and held > now and step or 0 end
+  if one == id then return at < since and held_until > now and step or 0 end
   if at >= since and at > now - within and at < now + within then
     number, failures = number + 1, failures .. ' ' .. reported .. ':' .. one
   end
 end
-if id == 'left' then return held > now and 0 or math.max(1, ARGV[3] - number) end
+if id == 'left' then return held_until > now and 0 or math.max(1, ARGV[3] - number) end
 if not is_new then return 0 end
 
 local begun = 0
@@ -60,11 +60,11 @@ if id ~= '0' then
     local times = {}
     for time in string.gmatch(ARGV[5], '%d+') do times[#times + 1] = time end
     begun, step, since = step + 1, step + 1, now + 1
-    held = math.max(held, now + times[math.min(step, #times)])
+    held_until = math.max(held_until, now + times[math.min(step, #times)])
     failures = string.format(' %.0f:%s', now, id)
   end
 end
-ends = math.max(now + within, held + (step > 0 and memory or 0))
-redis.call('SET', KEYS[1], string.format('%.0f %.0f %.0f %d', held, ends, since, step) .. failures,
-  'PX', string.format('%.0f', math.ceil((ends - now) / 1000) + SLACK))
+ends = math.max(now + within, held_until + (step > 0 and memory or 0))
+redis.call('SET', KEYS[1], string.format('%.0f %.0f %.0f %d', held_until, ends, since, step)
+  .. failures, 'PX', string.format('%.0f', math.ceil((ends - now) / 1000) + SLACK))
 return begun

@@ -33,11 +33,11 @@ local text, member = redis.pcall('GET', KEYS[1]), nil
 if type(text) == 'table' then
   text, member = nil, redis.pcall('ZRANGE', KEYS[1], '-1', '-1')[1]
 end
-local held = redis.pcall('GET', KEYS[3])
-held = type(held) == 'string' and held or ''
-local ends = string.match(held, '^%d+ (%d+) ')
-local was_held = (tonumber(string.match(held, '^%d+')) or 0) > now
-  or ends and ends + 0 > now and string.sub(held, -2) ~= ' 0'
+local hold = redis.pcall('GET', KEYS[3])
+hold = type(hold) == 'string' and hold or ''
+local ends = string.match(hold, '^%d+ (%d+) ')
+local was_held = (tonumber(string.match(hold, '^%d+')) or 0) > now
+  or ends and ends + 0 > now and string.sub(hold, -2) ~= ' 0'
 
 -- A value that no algorithm wrote leaves no mark: it has no receipts, and may be of another type.
 local first_byte = string.byte(text or member or '') or 0

@@ -20,8 +20,8 @@
 local sub = string.sub
 local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or ARGV[3]
 
--- A lone take in its usual case: what the page below does, for one take of one key under one quota.
--- All else is left for that page.
+-- A lone take in its usual case: what the loop below does, for one take of one key under one quota.
+-- All else is left for that loop.
 if kind == USUAL and #question == LOG_LONE_SIZE and not keys[2] then
   local number, slice, max, window, cost, takes, deadline = unpack(LOG_LONE, question)
   local key = keys[1]
@@ -88,7 +88,7 @@ local maxes, windows, edges, firsts, used = { 0 }, { 0 }, { false }, { 0 }, { 0 
 
 -- The usual case: takes of one cost, and a key whose newest entry is inside of the longest
 -- window and was charged under one of this length; or a new key. All else is left for the core.
--- include: page_begin
+-- include: usual_begin
   local key = keys[place]
   if rule_from ~= rule_at then
     quotas, expiry, slice, behind = unpack(RULE_HEAD, question, rule_from)
@@ -187,7 +187,7 @@ local maxes, windows, edges, firsts, used = { 0 }, { 0 }, { false }, { 0 }, { 0 
   if is_usual and allowed < takes then
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, first_left, first_reset) .. others
   end
-  -- include: page_end
+  -- include: usual_end
 -- include: core_begin
 -- include: refunded_ranges
 -- include: sliding_log

@@ -21,7 +21,7 @@ local max, window, sub_windows, length
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under
 -- windows of this length alone, or never. All else is left for the core.
--- include: page_begin
+-- include: usual_begin
   local raw = values[place]
   if rule_from ~= rule_at then
     quotas, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, rule_from)
@@ -83,7 +83,7 @@ local max, window, sub_windows, length
       length, left_total, stays + 1) .. sub(raw or '', entries + 1, entries + stays * WINDOW_ENTRY_SIZE)
       .. pack(WINDOW_ENTRY, now, total)
     local keeps_expiry = raw and floor(last_charge / slice) == this_slice
-    -- include: page_write
+    -- include: usual_write
     answer = pack(ANSWER, ALLOWED, allowed, serial, max - used, window)
     stamp = now
   end
@@ -92,7 +92,7 @@ local max, window, sub_windows, length
     local reset = used > 0 and math.max(stamp + window - now, 0) or 0
     answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, max - used, reset)
   end
-  -- include: page_end
+  -- include: usual_end
 -- include: core_begin
 -- include: sliding_window
 -- include: sliding_window_take

@@ -11,13 +11,14 @@
 -- The functions of these states. They are made only in calls that need them.
 local function calendar_functions()
   local function load(key, rule, raw)
+    -- In place of an expiry and a slice of time, a rule of the calendar has start and end.
+    local begins, own_end = rule.expiry, rule.slice
     if not rule.max then
-      -- Where others have an expiry and a slice of time, this has the start and the end.
       rule.next_end, rule.max, rule.behind = unpack('>I7I7', question, rule.behind)
-      rule.is_outside = now < rule.expiry or now >= rule.next_end
+      rule.is_outside = now < begins or now >= rule.next_end
     end
     local state = { rule = rule, is_changed = false, since = now, used = 0,
-      ends = now < rule.slice and rule.slice or rule.next_end }
+      ends = now < own_end and own_end or rule.next_end }
     raw = raw or pcall('GET', key)
     if type(raw) == 'table' then
       state.error = raw.err
@@ -25,7 +26,7 @@ local function calendar_functions()
       state.since = max(now, unpack('>I7', raw, 2))
     elseif raw and #raw == CALENDAR_STATE_SIZE and byte(raw) == CALENDAR_MARK then
       local _, ends, since, used = unpack(CALENDAR_STATE, raw)
-      local is_damaged = ends - now > TEN_YEARS or used > MAX_HELD
+      local is_damaged = ends - now > TEN_YEARS or used > MAX_STORED
       if ends > now and not is_damaged then
         state.ends, state.since, state.used = ends, since, used
       end

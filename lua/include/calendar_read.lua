@@ -6,17 +6,16 @@
 --        period: the place of the key, if it is in its usual case; and what its state says
 --        next_place
 local fitting, period, next_place, period_from, period_cost = takes, nil, place + 1, rule_from, cost
-local is_new_period = false
-local period_max, ends, since, period_used
+local is_new_period, period_max, ends, since, period_used = false, nil, nil, nil, nil
 if rows == JOINT + 2 then
   period_from, _, period_cost, _, _, at = unpack(RECORD, question, at)
   next_place = place + 2
 end
 if rows == JOINT + 1 or rows == JOINT + 2 then
-  local last, number, begins, own_ends, next_ends, mark = next_place - 1, nil, nil, nil, nil, nil
-  number, begins, own_ends, next_ends, period_max = unpack(CALENDAR_RULE, question, period_from)
-  local state = number ~= CALENDAR or values and values[last] or pcall('GET', keys[last])
-  if not state or number == CALENDAR and #state == CALENDAR_STATE_SIZE then
+  local last, kind_byte, begins, own_ends, next_ends, mark = next_place - 1, nil, nil, nil, nil, nil
+  kind_byte, begins, own_ends, next_ends, period_max = unpack(CALENDAR_RULE, question, period_from)
+  local state = kind_byte ~= CALENDAR or values and values[last] or pcall('GET', keys[last])
+  if not state or kind_byte == CALENDAR and #state == CALENDAR_STATE_SIZE then
     if state then mark, ends, since, period_used = unpack(CALENDAR_STATE, state) end
     is_new_period = not state or mark == CALENDAR_MARK and ends <= now
     if is_new_period then
@@ -24,7 +23,7 @@ if rows == JOINT + 1 or rows == JOINT + 2 then
         CALENDAR_MARK, now < own_ends and own_ends or next_ends, now, 0
     end
     local is_usual = mark == CALENDAR_MARK and begins <= now and now < next_ends
-      and ends - now <= TEN_YEARS and period_used <= MAX_HELD
+      and ends - now <= TEN_YEARS and period_used <= MAX_STORED
       and period_cost > 0 and period_cost <= period_max
     local room = period_max - period_used
     if period_cost * takes > room then fitting = math.max(floor(room / period_cost), 0) end

@@ -2,13 +2,13 @@
 -- each key is loaded once; then all takes are decided, and each key that was charged is written
 -- once, at the end. A take names one count, or several that are charged all, or not at all.
 --
--- A rule has: its quotas in its array part, each with its limit; number: how many they are, or 0
+-- A rule has: its quotas in its array part, each with its limit; quotas: how many they are, or 0
 -- if it is of permits, or CALENDAR; expiry, slice: see formats.md; this_slice: the number of the
 -- slice of now; behind: where the question continues after it; other: the functions of its states, if
 -- they are not the algorithm's. A state is what stands under a key. It has: rule, is_changed;
--- perhaps error; perhaps held: for how many microseconds more the key is held; and for each quota n
--- own[n].used, the units that count now. The core, whose function `core_begin` opens, uses these
--- functions of the algorithm:
+-- perhaps error; perhaps held_for: for how many microseconds more the key is held; and for each
+-- quota n own[n].used, the units that count now. The core, whose function `core_begin` opens, uses
+-- these functions of the algorithm:
 --   read_quota(from) -> quota, behind
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
 --   prepare(state)                    before the first charge of a call
@@ -16,7 +16,7 @@
 --   wait(counter, limit, cost)        microseconds until a cost fits that does not fit now
 --   ends_at(counter)                  when nothing of it counts any more
 --   write(state, key) -> error        nil if all went well
---   held_units(state), or nil         what the reply says of several takes that were charged alike
+--   counter_units(state), or nil      what the reply says of several takes that were charged alike
 -- A rule of another kind of state has its own load, fits, answers and write: see `permits` and
 -- `calendar`. If it says is_outside, nothing of a take over it is charged.
 --
@@ -28,19 +28,19 @@
 -- include: permits
 -- include: calendar
 local function read_rule(from)
-  local number, expiry, slice, at = unpack(RULE_HEAD, question, from)
+  local kind_or_quotas, expiry, slice, at = unpack(RULE_HEAD, question, from)
   local quota
-  if number > 0 and number < CALENDAR then quota, at = read_quota(at) end
-  local rule = { quota, number = number, expiry = expiry, slice = slice, behind = at,
-    expiry_text = false, this_slice = floor(now / slice) }
-  for n = 2, number < CALENDAR and number or 0 do
+  if kind_or_quotas > 0 and kind_or_quotas < CALENDAR then quota, at = read_quota(at) end
+  local rule = { quota, quotas = kind_or_quotas, expiry = expiry, slice = slice,
+    behind = at, expiry_text = false, this_slice = floor(now / slice) }
+  for n = 2, kind_or_quotas < CALENDAR and kind_or_quotas or 0 do
     rule[n], at = read_quota(at)
   end
   rule.behind, rules[from] = at, rule
-  if number == 0 then
+  if kind_or_quotas == 0 then
     permits = permits or permit_functions()
     rule.other = permits
-  elseif number == CALENDAR then
+  elseif kind_or_quotas == CALENDAR then
     calendars = calendars or calendar_functions()
     rule.other = calendars
   end
@@ -71,8 +71,8 @@ end
 -- How many takes of a cost fit under all quotas, as if each came alone.
 local function fits(state, cost, takes)
   local rule, own = state.rule, state.own
-  if state.held then return 0 end
-  for n = 1, rule.number do
+  if state.held_for then return 0 end
+  for n = 1, rule.quotas do
     local limit = rule[n].limit
     local room = limit - own[n].used
     if cost > room or limit == 0 then return 0 end
@@ -84,7 +84,7 @@ end
 -- The answer to takes that have one answer, with the state of each quota after them.
 local function answer(state, verdict, alike, number)
   local rule, own, text = state.rule, state.own, nil
-  for n = 1, rule.number do
+  for n = 1, rule.quotas do
     local limit, counter, reset = rule[n].limit, own[n], 0
     local used = counter.used
     local left = used < limit and limit - used or 0
@@ -111,11 +111,11 @@ local function answers(state, cost, takes, fitting)
   if fitting > 0 then
     spend(state, cost * fitting)
     text = answer(state, state.allowed or ALLOWED, fitting, cost > 0 and state.serial or 0)
-    if held_units and fitting > 1 and cost > 0 then text = text .. held_units(state) end
+    if counter_units and fitting > 1 and cost > 0 then text = text .. counter_units(state) end
   end
   if fitting == takes then return text end
   local rule, own, verdict, number = state.rule, state.own, DENIED, 0
-  for n = 1, rule.number do
+  for n = 1, rule.quotas do
     local limit = rule[n].limit
     if cost > limit or limit == 0 then
       verdict, number = NEVER, 0
@@ -123,9 +123,9 @@ local function answers(state, cost, takes, fitting)
     end
     if cost > limit - own[n].used then number = max(number, wait(own[n], limit, cost)) end
   end
-  local held = state.held
-  if verdict == DENIED and held then
-    if held > number then verdict, number = ON_HOLD, held else verdict = DENIED_ON_HOLD end
+  local held_for = state.held_for
+  if verdict == DENIED and held_for then
+    if held_for > number then verdict, number = ON_HOLD, held_for else verdict = DENIED_ON_HOLD end
   end
   return text .. answer(state, verdict, takes - fitting, number)
 end
@@ -133,7 +133,7 @@ end
 -- Charges these units up to the limit with debt of each quota, and returns how many were charged.
 local function owe(state, units)
   local rule, at, limit_with_debt = state.rule, state.rule.behind, nil
-  for n = 1, rule.number do
+  for n = 1, rule.quotas do
     limit_with_debt, at = unpack('>I7', question, at)
     units = max(min(units, limit_with_debt - state.own[n].used), 0)
   end
@@ -173,9 +173,9 @@ local places = #KEYS
 local _, at = unpack('>BI2', question)
 local first, further, records, has_failed = 1, at + places * RECORD_SIZE, at, false
 while first <= places do
-  local from, rows, cost, takes, deadline, behind = unpack(RECORD, question, at)
-  local last, owes, error_text = first, rows == OWED + 1, nil
-  if rows >= JOINT then last = first + rows - JOINT - 1 end
+  local from, rows_or_kind, cost, takes, deadline, behind = unpack(RECORD, question, at)
+  local rows, last, owes, error_text = rows_or_kind, first, rows_or_kind == OWED + 1, nil
+  if rows_or_kind >= JOINT then last = first + rows_or_kind - JOINT - 1 end
   if rows > OWED then rows = 1 end
   -- The usual case has answered it.
   if replies[first + 1] then rows = 0 end
@@ -185,9 +185,9 @@ while first <= places do
     counts[place], costs[place], error_text = state, cost, error_text or state.error
     local known = holds and holds[place]
     if known then
-      local held = (tonumber(string.match(known, '^%d+')) or 0) - now
+      local held_for = (tonumber(string.match(known, '^%d+')) or 0) - now
       local ends = tonumber(string.match(known, '^%d+ (%d+) '))
-      if held > 0 and held < TEN_YEARS then state.held = held end
+      if held_for > 0 and held_for < TEN_YEARS then state.held_for = held_for end
       -- A success would end failures, or steps: see lockout.lua.
       if ends and ends > now and string.sub(known, -2) ~= ' 0' then
         state.allowed = ALLOWED_AFTER_FAILURES
@@ -210,8 +210,8 @@ end
 first = 1
 while has_failed and first <= places do
   local last, error_text = first, nil
-  local _, rows = unpack(RECORD, question, records + (first - 1) * RECORD_SIZE)
-  if rows >= JOINT then last = first + rows - JOINT - 1 end
+  local _, rows_or_kind = unpack(RECORD, question, records + (first - 1) * RECORD_SIZE)
+  if rows_or_kind >= JOINT then last = first + rows_or_kind - JOINT - 1 end
   for place = first, last do error_text = error_text or counts[place] and counts[place].error end
   if error_text then
     -- This error is not about a key: the server is no master. Nothing was written, and the whole

@@ -53,7 +53,7 @@ local function read_counters(state, raw)
   until at > #raw
   state.serial, state.stamp, state.since = serial, stamp, since
   if has_units then state.known = known end
-  if has_units and is_own and size == rule.number then state.own = known end
+  if has_units and is_own and size == rule.quotas then state.own = known end
 end
 
 -- What stands under a key.

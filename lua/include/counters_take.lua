@@ -21,7 +21,7 @@ local function load(key, rule, raw)
   if raw then read_counters(state, raw) end
   if state.own then return state end
   local known, own = state.known, { false }
-  for n = 1, rule.number do
+  for n = 1, rule.quotas do
     local quota, counter = rule[n], nil
     for t = 1, known and #known or 0 do
       if known[t].quota.window == quota.window then counter = known[t] end
@@ -36,7 +36,7 @@ end
 -- first. Of too many others those that end first are dropped.
 local function choose_counters(state)
   local rule, counters, others, windows = state.rule, {}, {}, {}
-  for n = 1, rule.number do
+  for n = 1, rule.quotas do
     counters[n], windows[rule[n].window] = state.own[n], true
   end
   state.counters = counters
@@ -44,7 +44,7 @@ local function choose_counters(state)
     local counter = state.known[t]
     if not windows[counter.quota.window] and counter.used > 0 then others[#others + 1] = counter end
   end
-  local room = MAX_COUNTERS - rule.number
+  local room = MAX_COUNTERS - rule.quotas
   if #others > room then
     table.sort(others, function(a, b)
       local a_ends, b_ends = ends_at(a), ends_at(b)
@@ -72,7 +72,7 @@ local function prepare(state)
   -- The serial numbers run from zero again, unless a take with such a number may have the same
   -- stamp: one of this very instant, or one from before the clock went back.
   if not known and since <= now and stamp ~= now then state.serial = 0 end
-  for n = 1, rule.number do
+  for n = 1, rule.quotas do
     local counter, quota = own[n], rule[n]
     -- A counter that is new, was not charged at that instant, or counts for another time may need a
     -- later expiry.
@@ -90,7 +90,7 @@ end
 
 local function charge(state, units)
   local own = state.own
-  for n = 1, state.rule.number do charge_counter(own[n], units) end
+  for n = 1, state.rule.quotas do charge_counter(own[n], units) end
   state.stamp, state.serial = now, (state.serial + units) % MODULUS
 end
 

@@ -59,8 +59,8 @@ local function follow_clock_back(counter)
 end
 
 -- The addition to the reply about several takes with one answer: the units that each counter holds.
-local function held_units(state)
+local function counter_units(state)
   local text = ''
-  for n = 1, state.rule.number do text = text .. pack(HELD, state.own[n].units) end
+  for n = 1, state.rule.quotas do text = text .. pack(COUNTER_UNITS, state.own[n].units) end
   return text
 end

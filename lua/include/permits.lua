@@ -8,36 +8,37 @@
 local function permit_functions()
   local function load(key, rule)
     local millis = format('%.0f', floor(now / MILLISECOND))
-    local held = pcall('ZCOUNT', key, '(' .. millis, '+inf')
+    local in_use = pcall('ZCOUNT', key, '(' .. millis, '+inf')
     rule.permits = rule.permits or unpack('>I7', question, rule.behind)
-    return { rule = rule, is_changed = false, held = held, added = {}, millis = millis,
-      error = type(held) == 'table' and held.err or nil }
+    return { rule = rule, is_changed = false, in_use = in_use, added = {}, millis = millis,
+      error = type(in_use) == 'table' and in_use.err or nil }
   end
 
   local function fits(state, holder, takes)
-    return (holder == 0 or state.held < state.rule.permits) and takes or 0
+    return (holder == 0 or state.in_use < state.rule.permits) and takes or 0
   end
 
-  -- The answer's `remaining` is the number of permits that are held.
+  -- The answer's `remaining` is the number of permits in use.
   local function answers(state, holder, takes, fitting)
-    local rule, added, verdict = state.rule, state.added, ALLOWED
+    local rule, verdict = state.rule, ALLOWED
     if holder > 0 and rule.permits == 0 then
       verdict = NEVER
     elseif holder > 0 and fitting == 0 then
       verdict = DENIED
     elseif holder > 0 then
-      state.held, state.is_changed = state.held + 1, true
-      added[#added + 1] = format('%.0f', floor(now / MILLISECOND) + 1 + rule.expiry)
-      -- In place of a slice of time, a rule of permits has the number of the process.
-      added[#added + 1] = pack('>I7I7', rule.slice, holder)
+      -- In place of an expiry and a slice of time, the rule has the lease and the process.
+      local lease, process, added = rule.expiry, rule.slice, state.added
+      state.in_use, state.is_changed = state.in_use + 1, true
+      added[#added + 1] = format('%.0f', floor(now / MILLISECOND) + 1 + lease)
+      added[#added + 1] = pack('>I7I7', process, holder)
     end
-    return pack(ANSWER, verdict, takes, 0, state.held, 0)
+    return pack(ANSWER, verdict, takes, 0, state.in_use, 0)
   end
 
   local function write(state, key)
-    local written = pcall('ZADD', key, _G.unpack(state.added))
+    local lease, written = state.rule.expiry, pcall('ZADD', key, _G.unpack(state.added))
     if type(written) == 'table' then return written.err end
-    written = pcall('PEXPIRE', key, format('%.0f', 2 * state.rule.expiry))
+    written = pcall('PEXPIRE', key, format('%.0f', 2 * lease))
     if type(written) == 'table' then
       -- Without an expiry the permits of takes that get an error would stay: they are removed.
       for n = 2, #state.added, 2 do call('ZREM', key, state.added[n]) end

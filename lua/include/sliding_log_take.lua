@@ -8,7 +8,7 @@
 --   merges        whether the newest entry takes in what this call charges
 --   went_back     true if something was charged in the future, or nil
 
-local held_units
+local counter_units
 local edge_known, edge_text
 
 -- For commands. To format a number takes as long as a command.
@@ -47,7 +47,7 @@ local function load(key, rule)
   if found.err then state.error = found.err end
   if found[1] then read_log(state, found[1]) end
   state.last_charge = state.stamp
-  for n = 1, rule.number do state.own[n] = counter_of(state, rule[n]) end
+  for n = 1, rule.quotas do state.own[n] = counter_of(state, rule[n]) end
   return state
 end
 
@@ -183,9 +183,9 @@ end
 -- commands, or nil, and the entry that replaces them, or nil.
 local function trim(state, window, max_units)
   local key, oldest, base = state.key, nil, nil
-  local is_beyond = (state.total - state.oldest_base) % MODULUS > MAX_HELD
+  local is_beyond = (state.total - state.oldest_base) % MODULUS > MAX_STORED
   if is_beyond then
-    local needless = count_needless(state, call('ZCARD', key), MAX_HELD, -1)
+    local needless = count_needless(state, call('ZCARD', key), MAX_STORED, -1)
     oldest, base = beginning(state, call('ZRANGE', key, needless, needless)[1])
   elseif state.oldest_stamp > now - window then
     return nil
@@ -199,8 +199,8 @@ local function trim(state, window, max_units)
     if counter.window == window then oldest, base = counter.oldest, counter.base end
   end
   if not oldest then oldest, base = beginning(state, first_behind(key, now - window)) end
-  if (state.total - base) % MODULUS > MAX_HELD then
-    base, state.more = (state.total - MAX_HELD) % MODULUS, state.more or more_of()
+  if (state.total - base) % MODULUS > MAX_STORED then
+    base, state.more = (state.total - MAX_STORED) % MODULUS, state.more or more_of()
     state.more.refundable_since = now + 1
   end
   state.oldest_stamp, state.oldest_base = oldest, base
@@ -211,7 +211,7 @@ end
 local function write(state, key)
   local rule, newest, merges = state.rule, state.newest, state.merges
   local longest, largest, went_back = rule[1], 0, state.went_back
-  for n = 1, rule.number do
+  for n = 1, rule.quotas do
     if rule[n].window > longest.window then longest = rule[n] end
     largest = max(largest, rule[n].max)
   end

@@ -1,6 +1,6 @@
 -- What takes do with the counters of `sliding_window`, for `counters_take`.
 
-local held_units
+local counter_units
 
 -- A quota in a question.
 local function read_quota(from)

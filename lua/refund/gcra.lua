@@ -70,9 +70,9 @@ function ranges.after(state, taken)
   -- Where that instant is after the last charge, the serial numbers may run from zero again then.
   local since = since_of(counters)
   if first < 0 or receipt_serial > serial or since > state.stamp then return end
-  local held = 0
-  for t = 1, #counters do held = max(held, used_now(counters[t], now)) end
-  local counts_from = serial - held - (refunded and units_from(refunded, 0) or 0)
+  local used = 0
+  for t = 1, #counters do used = max(used, used_now(counters[t], now)) end
+  local counts_from = serial - used - (refunded and units_from(refunded, 0) or 0)
   refunded = give_back(refunded, since, first, taken, counts_from, GCRA_MAX_RANGES)
   -- They end behind the last unit if a receipt was given back twice.
   if ranges_end(refunded) > serial then refunded = nil end

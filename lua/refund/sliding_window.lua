@@ -31,8 +31,8 @@ local function refund_counter(counter)
   local stamp, with = unpack(WINDOW_ENTRY, entries, at + 1)
   if stamp + counter.quota.window <= now then return 0 end
   if floor(stamp / counter.quota.variant) ~= floor(receipt_stamp / counter.quota.variant) then return 0 end
-  local held = (with - with_last) % MODULUS
-  local taken = min(max_units, held)
+  local units = (with - with_last) % MODULUS
+  local taken = min(max_units, units)
   if taken == 0 then return 0 end
   local older, behind = sub(entries, 1, at), at + WINDOW_ENTRY_SIZE
   local own = pack(WINDOW_ENTRY, stamp, with)
@@ -43,7 +43,7 @@ local function refund_counter(counter)
   else
     older, counter.base = add_to(older, taken), (counter.base + taken) % MODULUS
   end
-  if taken == held and counter.number > 1 then
+  if taken == units and counter.number > 1 then
     own, counter.number = '', counter.number - 1
   end
   counter.entries = older .. own .. later

@@ -1,5 +1,5 @@
 use super::byte_reader::{ByteReader, ByteWriter, check};
-use super::constants::MAX_HELD;
+use super::constants::MAX_STORED;
 use super::count::CountError;
 use super::counter::{Counter, CounterRefund, Level};
 use super::counters::Counters;
@@ -133,7 +133,7 @@ impl Counter for FixedWindowCounter {
         let quota = reader.quota()?;
         let start = reader.number_near(last_charge)?;
         check(start <= last_charge, "the beginning of a window")?;
-        let units = reader.number_up_to(MAX_HELD, "a window's units")?;
+        let units = reader.number_up_to(MAX_STORED, "a window's units")?;
         Ok(Self {
             quota,
             start,

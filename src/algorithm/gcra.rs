@@ -1,5 +1,5 @@
 use super::byte_reader::{ByteReader, ByteWriter, check};
-use super::constants::{GCRA_MAX_RANGES, MAX_HELD, TEN_YEARS};
+use super::constants::{GCRA_MAX_RANGES, MAX_STORED, TEN_YEARS};
 use super::count::CountError;
 use super::counter::{Counter, CounterRefund, Level};
 use super::counters::Counters;
@@ -188,7 +188,7 @@ impl Counter for Bucket {
         let start = reader.number_near(last_charge)?;
         check(start <= last_charge, "the beginning of a busy time")?;
         // Besides what it holds it says what has drained within a pace.
-        let max = MAX_HELD + Quota::MAX_UNITS;
+        let max = MAX_STORED + Quota::MAX_UNITS;
         let units = reader.number_up_to(max, "a bucket's units")?;
         let paced_since = match reader.number_up_to(TEN_YEARS, "the time at one pace")? {
             0 => 0,

@@ -1,6 +1,6 @@
 use super::algorithm::{AlgorithmState, MODULUS_MASK};
 use super::byte_reader::{ByteReader, ByteWriter, check};
-use super::constants::{LOG_MAX_RANGES, MAX_HELD, MILLISECOND, TEN_YEARS};
+use super::constants::{LOG_MAX_RANGES, MAX_STORED, MILLISECOND, TEN_YEARS};
 use super::count::CountError;
 use super::entries::Entries;
 use super::quota_use::{QuotaUse, verdict};
@@ -440,16 +440,16 @@ impl SlidingLog {
     /// quota counts, while longer windows need something, or once the log is full. While longer
     /// windows need something, it makes one entry of those that need not be told apart.
     fn trim(&mut self, now: u64, longest: &Quota) {
-        let (window, is_beyond) = (longest.window_micros(), self.entries.held() > MAX_HELD);
+        let (window, is_beyond) = (longest.window_micros(), self.entries.held() > MAX_STORED);
         let is_full = || self.held() > longest.max().min(window / MILLISECOND);
         if !is_beyond && self.long.is_none() && !is_full() {
             return;
         }
         let outside = self.entries.outside(now, window);
         if is_beyond {
-            let needless = self.with_behind(MAX_HELD);
+            let needless = self.with_behind(MAX_STORED);
             self.entries.drop_first(needless);
-            if self.entries.keep_newest(MAX_HELD) {
+            if self.entries.keep_newest(MAX_STORED) {
                 self.refundable_since = now.saturating_add(1);
             }
         } else if let Some((long, _)) = self.long {

@@ -71,7 +71,7 @@
 //         RedisStore::take        redis/mod.rs         a question: names, specs and costs
 //           Connection::ask       crates/base/src/connection/: in a flight of its own, or with others
 //           flight, TakeCall      redis/calls.rs, take_call.rs: which questions share a call
-//             lua/                one script for each algorithm: usual page, then core
+//             lua/                one script for each algorithm: usual case, then core
 //
 // A `Gate` owns what a path's requests share; `Call` decides by one, too. What the application
 // says about its requests are the gate's `Options` (options.rs). Beside these steps:

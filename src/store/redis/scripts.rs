@@ -9,9 +9,9 @@ use crate::connection::{Library, Script, includes, scripts};
 const LIBRARY: Library = Library {
     includes: includes![
         "take_begin",
-        "page_begin",
-        "page_write",
-        "page_end",
+        "usual_begin",
+        "usual_write",
+        "usual_end",
         "holds",
         "core_begin",
         "core",

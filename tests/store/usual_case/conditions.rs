@@ -20,22 +20,22 @@ const END: &str = "return concat(replies) end";
 
 /// Where the conditions of each conjunction stand in a script.
 fn conjunctions(script: &str) -> Vec<Vec<Range<usize>>> {
-    let page = &script[..script.find(END).expect("an end of the usual case")];
+    let text = &script[..script.find(END).expect("an end of the usual case")];
     let assigned = |name: &str| -> Vec<usize> {
         let assignment = format!("{name} = ");
-        let found = page.match_indices(&assignment);
+        let found = text.match_indices(&assignment);
         found.map(|(at, _)| at + assignment.len()).collect()
     };
     let beginnings = NAMES.iter().flat_map(|name| assigned(name));
-    beginnings.map(|from| conditions(page, from)).collect()
+    beginnings.map(|from| conditions(text, from)).collect()
 }
 
 /// The conditions of the expression that begins there: what stands between its `and`s.
-fn conditions(page: &str, from: usize) -> Vec<Range<usize>> {
+fn conditions(text: &str, from: usize) -> Vec<Range<usize>> {
     let (mut depth, mut at, mut begins) = (0, from, from);
     let mut found = Vec::new();
     loop {
-        let rest = &page[at..];
+        let rest = &text[at..];
         let ends = depth == 0
             && (rest.starts_with(" then") || rest.starts_with('\n'))
             && !rest.trim_start().starts_with("and ");

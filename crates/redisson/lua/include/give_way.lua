@@ -16,10 +16,10 @@
 --        redisson_lately      the same with those that expired less than a tick of Redisson's timer
 --                             ago: its callers have not come back yet
 --        is_redisson(member)  whether the grant is Redisson's
---        held_for(redisson, average)
+--        permits_to_leave(redisson, average)
 --                             how many of the remaining permits are left to Redisson, if `redisson`
 --                             of its permits count now and `average` did lately
---        held                 the same for what counts now
+--        left_to_redisson     the same for what counts now
 
 local function is_redisson(member)
   local mark = string.sub(member, 10, 11)
@@ -53,7 +53,7 @@ local function count_redisson()
   return math.ceil(count_now * scale), math.ceil(lately * scale)
 end
 
-local function held_for(redisson, average)
+local function permits_to_leave(redisson, average)
   local used = math.max(average, redisson)
   if used == 0 then
     local is_trial = math.floor(ms / interval) % math.ceil(200 / rate) == 0
@@ -63,9 +63,9 @@ local function held_for(redisson, average)
   return math.max(math.floor(share) - redisson, 0)
 end
 
-local redisson, redisson_lately, held = nil, nil, 0
+local redisson, redisson_lately, left_to_redisson = nil, nil, 0
 local is_scarce = remaining - requested < rate / 2
 if not counts_expire and (is_scarce or has_expired) then
   if redisson_average then redisson, redisson_lately = count_redisson() end
-  if is_scarce then held = held_for(redisson or 0, redisson_average or 0) end
+  if is_scarce then left_to_redisson = permits_to_leave(redisson or 0, redisson_average or 0) end
 end

@@ -21,9 +21,9 @@ local function expire_at(permits, average)
         permits = permits - expiring
         if redisson and is_redisson(grants[index]) then
           -- When permits of Redisson expire, others are left to it.
-          local before = held_for(redisson_left, average)
+          local before = permits_to_leave(redisson_left, average)
           redisson_left = math.max(redisson_left - expiring, 0)
-          permits = permits + held_for(redisson_left, average) - before
+          permits = permits + permits_to_leave(redisson_left, average) - before
         end
       end
       if permits <= 0 then return score + interval end
@@ -39,7 +39,7 @@ local function wait_for(permits)
   if needs_write then store() end
   local at = expire_at(permits, redisson_average)
   if redisson and redisson_average > 0 then
-    permits = permits - held + held_for(redisson, 0)
+    permits = permits - left_to_redisson + permits_to_leave(redisson, 0)
     at = math.min(at, (permits > 0 and expire_at(permits, 0) or ms_up) + MAX_TICK)
   end
   return math.max(at * 1000 - now, 1)

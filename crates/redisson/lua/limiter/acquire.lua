@@ -107,7 +107,7 @@ local granted, members = {}, {}
 for position = 1, number do
   local member = string.sub(ARGV[4], 21 * position - 20, 21 * position)
   local has_permits = is_in_doubt and still_counts(member)
-  if has_permits or remaining - held >= requested then
+  if has_permits or remaining - left_to_redisson >= requested then
     if not has_permits then remaining = remaining - requested end
     granted[#granted + 1] = position
     members[#members + 1] = text(ms_up)
@@ -127,4 +127,4 @@ local reply = is_in_doubt and granted or #granted
 if #granted == number then return { reply, 0, redisson_lately, interval } end
 
 -- include: permits_wait
-return { reply, wait_for(requested - remaining + held), redisson_lately, interval }
+return { reply, wait_for(requested - remaining + left_to_redisson), redisson_lately, interval }

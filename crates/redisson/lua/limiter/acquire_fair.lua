@@ -51,7 +51,7 @@ call('PEXPIRE', queue, 2 * ALIVE)
 
 -- `unreserved` is what is left for the next caller in the queue. Callers that do not ask now keep
 -- their share reserved.
-local unreserved, rank, looked_at, is_done = remaining - held, 0, 0, #granted == number
+local unreserved, rank, looked_at, is_done = remaining - left_to_redisson, 0, 0, #granted == number
 while not is_done and looked_at < MAX_LOOKED_AT do
   local members = call('ZRANGE', queue, text(rank), text(rank + 63))
   is_done = #members == 0

@@ -1,5 +1,5 @@
 //! What holds and failures add to questions and replies. The scripts' side is
-//! `lua/include/holds.lua`, and `held` and `allowed` of a state in `lua/include/core.lua`.
+//! `lua/include/holds.lua`, and `held_for` and `allowed` of a state in `lua/include/core.lua`.
 
 use std::time::Duration;
 

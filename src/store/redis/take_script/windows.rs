@@ -1,5 +1,5 @@
 //! Counts of windows, in questions and replies. The scripts' side is `read_quota` of each algorithm,
-//! `answer` and `answers` of `lua/include/core.lua`, and the usual page of each script.
+//! `answer` and `answers` of `lua/include/core.lua`, and the usual case of each script.
 
 use super::{QuotaReply, ReplyGroup, write};
 use crate::algorithm::constants::SLICE;

@@ -14,7 +14,7 @@ fn take_of(rule: Rule, key: impl ToString) -> Take {
     Take::new(Arc::new(rule), Key::from(&*key.to_string()))
 }
 
-/// One quota: what the first page of a script decides.
+/// One quota: what the usual case of a script decides.
 fn usual(algorithm: Algorithm, path: &str) -> Rule {
     let rule = Rule::new(path, [quota(MAX, DAY)]).expect("a valid rule");
     rule.with_algorithm(algorithm)

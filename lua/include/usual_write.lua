@@ -1,6 +1,6 @@
--- Writes a state of a usual page. The expiry is set anew once in each slice of time.
+-- Writes a state in the usual case. The expiry is set anew once in each slice of time.
 --
--- Uses   state: its text; keeps_expiry; raw: the state before, or nil; and others of the usual page
+-- Uses   state: its text; keeps_expiry; raw: the state before, or nil; and others of the usual case
 -- Gives  is_usual: false if the server refused to write
     local written
     if keeps_expiry then

@@ -1,4 +1,4 @@
--- The beginning of a usual page: its loop over the records of a call, which `page_end` closes.
+-- The beginning of the usual case: its loop over the records of a call, which `usual_end` closes.
 --
 -- Uses   values: of all keys, or false
 -- Gives  concat; replies; is_left: whether the core has to answer some of the takes

@@ -1,5 +1,5 @@
--- The end of a usual page: the loop that `page_begin` opens ends here, and the call if the page has
--- answered all of its takes.
+-- The end of the usual case: the loop that `usual_begin` opens ends here, and the call if it
+-- has answered all of its takes.
 --
 -- Uses   answer: the text of the answers about this key, if is_usual
   replies[place + 1] = is_usual and answer
