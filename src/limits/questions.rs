@@ -183,8 +183,9 @@ impl Limits {
     /// stay. So do those with a [cost of their own](crate::rule::Policy::with_cost) that only plans
     /// have which this process has not seen: of another file, or [by value](crate::rule::Plan::of).
     ///
-    /// Says whether the rule had a count to forget; there is none without a rule. Under a
-    /// [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
+    /// Says whether there was a count to forget, which may have ceased to count; there is none
+    /// without a rule. Under a [joint](crate::Rule::joint) rule it is about the subjects that are
+    /// [named](SubjectKeys).
     ///
     /// # Errors
     ///

@@ -216,8 +216,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         self.ready(bound)
     }
 
-    /// Waits until what takes may have been granted whose callers have left is given back, for at
-    /// most `bound`: see [`Limits::flush`](crate::Limits::flush). A store around another one passes
+    /// Waits until the permits are given back that takes may have been granted whose callers have
+    /// left, for at most `bound`: see [`Limits::flush`](crate::Limits::flush). A store around another one passes
     /// the question on. Default: nothing has to be given back.
     ///
     /// Returns whether nothing is left.

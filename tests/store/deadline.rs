@@ -1,4 +1,4 @@
-//! Who has gone is not charged: a script that runs too late does nothing.
+//! What is late is not charged: a script that runs after the deadline does nothing.
 
 use crate::prelude::*;
 use crate::take;
