@@ -1,7 +1,7 @@
 //! Charges and permits of requests until they are kept, settled or given back: in the extensions of
 //! requests and responses, and in the queue that gives back in the background.
 //!
-//! `report.rs` tells a store that a request has failed or succeeded, under a rule with a lock-out.
+//! `answers.rs` has what a response says of its limit. `report.rs` tells a store that a request has failed or succeeded, under a rule with a lock-out.
 //! `path_state.rs` has what all layers of a path share: a charge counts its refunds there. What a
 //! request is charged is decided in `src/layer/`, and the outcomes that give it back are in
 //! `src/rule/`.

@@ -68,6 +68,10 @@
 //! # }
 //! ```
 
+// Here stands what makes a key from the head of a request. Its text in names is in `src/question/`,
+// the keys of a joint rule's subjects are in `src/layer/`, and those that operators block or let
+// through in `src/fleet/`.
+
 mod alternatives;
 mod basic_user;
 mod bearer;

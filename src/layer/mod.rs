@@ -49,6 +49,9 @@
 //! layer: for that long, later layers over the same store do not ask it. Its fallback decides, or
 //! they get the same error.
 
+// Here stands what one request or one call of a function needs between its rule and its response.
+// What is true beyond it has its own room: rules, charges, turns, numbers, reports.
+//
 // The way of a request:
 //
 //     RateLimit::call             rate_limit.rs        the service
@@ -63,8 +66,8 @@
 //       the action                response_future.rs   the inner service, a callback, a response
 //       Admission::finish         action.rs            the response: gives back by it, and fields
 //
-// The way of what its take asks, an `Ask` of counts without the rule, in src/store/, where the
-// store is `Resilient` around a `RedisStore`:
+// From `Store::take` on, an `Ask` travels, which has the counts but not the rule. Its way in
+// src/store/, where the store is `Resilient` around a `RedisStore`:
 //
 //     Guarded::take               guarded.rs           cached denial, breaker, bound, time-out
 //       LocalFallback::answer     fallback.rs          decides where the store gives no answer

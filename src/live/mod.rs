@@ -54,6 +54,9 @@
 //! ten seconds it is reported. A runtime that shuts down waits for it, unless it is told
 //! [how long](tokio::runtime::Runtime::shutdown_timeout).
 
+// Here stands when a file is read again, and what became of that. `src/config/` reads it, and
+// `src/rule/` puts the rules in place of the old ones.
+
 mod file_watcher;
 mod reloads;
 

@@ -36,6 +36,11 @@
 //! A request that waits is counted once, by what became of it in the end. A request whose client
 //! went away before the store had answered is not counted.
 
+// Here stand numbers: what is counted (`rule_counters.rs`, `latency.rs`), what is read of it
+// (`rule_snapshot.rs`, `rates.rs` for the page, `denial_summary.rs` for the log) and how it is
+// published (`table.rs`, `samples.rs`). `key_notes/` notes keys. Who is shown them is said in
+// `src/page/` and `src/fleet/`.
+
 #[cfg(feature = "tracing")]
 mod denial_summary;
 #[cfg_attr(not(feature = "page"), path = "no_key_notes.rs")]

@@ -1,5 +1,6 @@
-//! Requests and calls that wait for their turn instead of being denied, and the open charges: those
-//! of this process that may still be given back, which wakes waiters.
+//! Requests and calls that wait for their turn instead of being denied, and the open charges: how
+//! many of this process may still be given back, which wakes waiters. A charge itself is in
+//! `src/charge/`.
 //!
 //! ```text
 //! Gate ── denied, and may wait ──▶ Waiter, with a Place in the WaitQueues of its path

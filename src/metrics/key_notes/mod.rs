@@ -1,5 +1,5 @@
-//! Whose requests were denied, and under which quotas a key was decided about last, for pages and
-//! the fleet.
+//! Whose requests were denied, and under which quotas a key was decided about last, for
+//! `src/page/` and `src/fleet/`.
 
 mod last_rules;
 mod limited_keys;

@@ -40,6 +40,9 @@
 //! # }
 //! ```
 
+// A law stands in the file of its subject; what is not promised of every store is tested in
+// `tests/store/`.
+
 mod calendars;
 mod decisions;
 mod permits;
@@ -196,7 +199,6 @@ impl<'a> StoreUnderTest<'a> {
         self.store.take(take).await.expect("a decision")
     }
 
-    /// How many of these takes are allowed, asked one after the other.
     /// The receipt of a take that has to be allowed.
     async fn receipt(&self, take: &Take) -> Receipt {
         let decision = self.decision(take).await;
@@ -208,6 +210,7 @@ impl<'a> StoreUnderTest<'a> {
         given_back.expect("an answer")
     }
 
+    /// How many of these takes are allowed, asked one after the other.
     async fn allowed(&self, take: &Take, times: usize) -> usize {
         allowed(&*self.store, take, times).await
     }

@@ -121,7 +121,8 @@
 //! | the replies of its flight belong to other calls | gets an error, and the connection is closed |
 //! | the server does not know the script | is sent again with the script's text |
 //! | a call with several keys was refused because of one key | is sent again in a call of its own |
-//! | `MOVED`, `ASK`, `TRYAGAIN` | is sent again, to the node that was named |
+//! | `MOVED`, `ASK` | is sent again, to the node that was named |
+//! | `TRYAGAIN` | is sent again after a pause, to the master of its slot |
 //! | late by the server's clock, not by this process's, or because this process was slow | is sent again, with the corrected clock |
 //! | the queue is full | gets the error `Overloaded` immediately |
 //!

@@ -1,7 +1,8 @@
 //! Where Redis is: one server, a cluster, or a master that sentinels look after, and the URLs of
 //! these.
 //!
-//! An address is read and checked once, before anything connects. It holds logins and private keys,
+//! An address is read and checked once, before anything connects; the credentials that a callback or
+//! a file gives are read again for each attempt. It holds logins and private keys,
 //! so no error, `Debug` or `Display` shows more of it than hosts, ports and the name of a master.
 
 #[cfg(feature = "tls")]

@@ -1,8 +1,8 @@
 //! A cluster: one node for each master, and the way of a question to the master of its slot.
 //!
-//! A question is sent again only to a node that another node names in a refusal (`MOVED`, `ASK`),
-//! or when the server says that it has not executed it (`TRYAGAIN`). A question that may have been
-//! executed is never sent again. `docs/evidence/dependencies.md` tells why the cluster client of
+//! A question that was refused is sent again: to the node that the refusal names (`MOVED`, `ASK`),
+//! or after a pause to the master of its slot (`TRYAGAIN`). One that may have been executed is never
+//! sent again. `docs/evidence/dependencies.md` tells why the cluster client of
 //! the `redis` crate is not used.
 //!
 //! ```text
