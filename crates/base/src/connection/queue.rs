@@ -276,3 +276,32 @@ impl QueueState {
         self.questions.len() < MAX_QUEUED
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::Deadline;
+
+    /// What its caller has taken out and not written yet is overtaken by no flight.
+    #[tokio::test]
+    async fn nothing_leaves_before_what_departs_is_written() {
+        let (text, lag, is_proven) = ("redis".into(), Arc::default(), Arc::default());
+        let label = Arc::new(Label {
+            text,
+            lag,
+            is_proven,
+        });
+        let until = Deadline::after(Duration::from_secs(60));
+        let asked = || Question::new::<(), ()>((), None, None, until, &label);
+        let queue = Queue::new(&label);
+        let (first, _first_reply) = asked();
+        let ticket = queue.push_for(first, Driver::Caller).expect("it is alone");
+        let (_first, (), departing) = queue.take_alone(ticket, || Some(())).expect("its turn");
+        let (second, _second_reply) = asked();
+        queue.push(second);
+        assert!(queue.take_for_flight(64).is_none(), "it would be overtaken");
+        drop(departing);
+        let (flight, _departing) = queue.take_for_flight(64).expect("the first is written");
+        assert_eq!(flight.len(), 1);
+    }
+}
