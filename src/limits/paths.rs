@@ -90,6 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "20,000 paths take an interpreter an hour")]
     fn paths_are_bounded() {
         let paths = Paths::default();
         let add = |number: usize| paths.add(&number.to_string(), NearLimit::default());
