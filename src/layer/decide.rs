@@ -219,7 +219,10 @@ impl Gate {
         waiter: Option<Box<Waiter>>,
         request: Option<&Extensions>,
     ) -> Deciding {
-        self.inspect_keys(&take);
+        // A take that has waited was looked at when it arrived.
+        if waiter.is_none() {
+            self.inspect_keys(&take);
+        }
         let since = request.and_then(|it| self.waiting.since(it));
         let outage = request.and_then(|it| Outage::known(it, self.store()));
         let wait = waiter.map_or(Wait::May(since), Wait::Did);

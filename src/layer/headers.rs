@@ -27,7 +27,8 @@ static X_RATELIMITS: [HeaderName; 3] = [X_LIMIT, X_REMAINING, X_RESET];
 ///
 /// They replace those of the same names that a handler has written, such as an upstream's that a
 /// gateway passes on: these are about the limit of the gateway. A handler's own refusal (429, 503,
-/// or `grpc-status` 8 and 14) and the answer of a callback keep theirs, and get those that they lack.
+/// or `grpc-status` 8 and 14) and the answer of a callback keep such fields: if they have one of
+/// these names, they get no other but `Retry-After`, which they keep, too. Without one they get all.
 ///
 /// ```
 /// use std::time::Duration;

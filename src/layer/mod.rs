@@ -50,7 +50,7 @@
 //! they get the same error.
 
 // Here stands what one request or one call of a function needs between its rule and its response.
-// What is true beyond it has its own room: rules, charges, turns, numbers, reports.
+// Rules, charges, turns, numbers and reports concern several requests: each has its own room.
 //
 // The way of a request:
 //

@@ -590,7 +590,7 @@ impl Ask {
     }
 }
 
-/// What is decided about a question, of what is decided about two of its counts.
+/// The verdict about a question whose two counts have these verdicts.
 fn strictest(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,

@@ -1,4 +1,4 @@
-//! Whose requests were denied, and under which quotas a key was decided about last, for
+//! Notes whose requests were denied, and under which quotas a key was decided about last, for
 //! `src/page/` and `src/fleet/`.
 
 mod last_rules;

@@ -88,7 +88,7 @@ pub(super) struct CallKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum CallWhat {
     Takes,
-    /// Of counts of one kind.
+    /// Refunds of counts of this kind.
     Refunds(StateKind),
     /// Permits are kept.
     Renewals,
