@@ -3,11 +3,12 @@
 #
 #   bash tests/nightly.sh --list        # the parts
 #   bash tests/nightly.sh --part 3      # one of them
-#   bash tests/nightly.sh --table       # what has run, and on which tree
+#   bash tests/nightly.sh --tree        # the name of this tree
 #
 # A part that was interrupted goes on where it was: what has passed on this tree is not run again. What
 # a step says is kept in target/nightly/, that of a failure with the seed of its random numbers
-# (TIDEGATE_SEED=... repeats it; the test itself prints the case). Each run adds a row to one table.
+# (TIDEGATE_SEED=... repeats it; the test itself prints the case). Each part writes its row of
+# docs/evidence/nightly.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tests/steps.sh
@@ -29,22 +30,31 @@ parts=(
   "13 clients: what real clients make of a denial"
 )
 usage() {
-  echo "usage: bash tests/nightly.sh --part N | --list | --table" >&2
+  echo "usage: bash tests/nightly.sh --part N | --list | --tree" >&2
   exit 1
 }
 folder=target/nightly
 case "${1:-}" in
   --list) printf '%s\n' "${parts[@]}"; exit ;;
-  --table) cat "$folder/table.md"; exit ;;
+  --tree) part= ;;
   --part) part=${2:-}; [[ $part =~ ^([1-9]|1[0-3])$ ]] || usage ;;
   *) usage ;;
 esac
 
-# The tree that it runs on, with what is not committed.
+# The tree that it runs on, with what is not committed, and without prose and pictures: no part reads
+# them, and some write them.
 index=$(mktemp)
 cp "$(git rev-parse --git-path index)" "$index"
-tree=$(GIT_INDEX_FILE=$index git add -A && GIT_INDEX_FILE=$index git write-tree | cut -c1-12)
+export GIT_INDEX_FILE=$index
+git add -A
+git rm -rq --cached --ignore-unmatch -- '*.md' llms.txt '*.svg' '*.png' findings
+tree=$(git write-tree | cut -c1-12)
+unset GIT_INDEX_FILE
 rm "$index"
+if [ -z "$part" ]; then
+  echo "$tree"
+  exit
+fi
 mkdir -p "$folder/$tree"
 TIDEGATE_SEED=${TIDEGATE_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 export TIDEGATE_SEED
@@ -59,14 +69,15 @@ once() {
     return
   fi
   shift
-  { echo "TIDEGATE_SEED=$TIDEGATE_SEED $*"; } >"$kept.log"
+  echo "TIDEGATE_SEED=$TIDEGATE_SEED $*" >"$kept.log"
   step "$name" kept_in "$kept" "$@"
 }
 
 kept_in() {
-  local kept=$1
+  local kept=$1 began=$SECONDS
   shift
   if "$@" 2>&1 | tee -a "$kept.log"; then
+    echo "seconds: $((SECONDS - began))" >>"$kept.log"
     mv "$kept.log" "$kept.passed"
   else
     echo "kept: $kept.log"
@@ -231,16 +242,26 @@ case $part in
   13) clients ;;
 esac
 
-# A step that was skipped proves nothing, and the row says so.
-outcome=passed
-all_steps=${#steps[@]}
-skipped_steps=$(printf '%s\n' "${steps[@]}" | grep -c '|skipped' || true)
-if [ "$skipped_steps" -ne 0 ]; then outcome="passed, $skipped_steps of $all_steps steps skipped"; fi
-if [ "$skipped_steps" -eq "$all_steps" ]; then outcome="nothing ran"; fi
-if [ $steps_failed -ne 0 ]; then outcome=FAILED; fi
-if [ ! -e "$folder/table.md" ]; then
-  printf '| part | tree | day | seconds | seed | outcome |\n|---|---|---|--:|--:|---|\n' >"$folder/table.md"
-fi
-printf '| %s | %s | %s | %d | %s | %s |\n' "${parts[part - 1]%%:*}" "$tree" "$(date +%F)" "$SECONDS" \
-  "$TIDEGATE_SEED" "$outcome" >>"$folder/table.md"
+# A step that was skipped proves nothing, and the row says so. What passed before this run counts.
+of_outcome() { printf '%s\n' "${steps[@]}" | awk -F'|' -v outcome="$1" '$3 ~ "^" outcome { printf ", %s", $1 }'; }
+outcome="all ${#steps[@]} steps passed"
+if [ -n "$(of_outcome skipped)" ]; then outcome="skipped$(of_outcome skipped | cut -c2-)"; fi
+if [ $steps_failed -ne 0 ]; then outcome="failed$(of_outcome FAILED | cut -c2-)"; fi
+row=$({ cat "$folder/$tree/$part"-*.passed 2>/dev/null || true; } | awk -v part="${parts[part - 1]%%:*}" -v tree="$tree" \
+  -v day="$(date +%F)" -v outcome="$outcome" '
+  /^seconds: / { seconds += $2 }
+  /^test result:/ { passed += $4 }
+  END { printf "| %s | %s | %s | %d | %d | %s |", part, tree, day, (seconds + 59) / 60, passed, outcome }')
+page=docs/evidence/nightly.md
+exec 9>"$folder/lock"
+flock 9
+awk -F'|' -v row="$row" -v part="$part" '
+  function write() { if (row != "") print row; row = "" }
+  /^\| part / { in_table = 1 }
+  /^\| [0-9]+ / { if ($2 + 0 == part) { write(); next } if ($2 + 0 > part) write() }
+  in_table && !/^\|/ { write() }
+  { print }
+  END { write() }' "$page" >"$folder/page"
+cp "$folder/page" "$page"
+flock -u 9
 finish
