@@ -257,7 +257,8 @@ async fn an_outage_is_no_second_budget() {
                 now.duration_since(at).expect("before") < HOUR + behind
             };
             let used_in = |behind| {
-                let charged = before.iter().chain(&charged).filter(|(at, ..)| within_hour(*at, behind));
+                let charged = before.iter().chain(&charged);
+                let charged = charged.filter(|(at, ..)| within_hour(*at, behind));
                 charged.map(|(_, units, _)| units).sum::<u64>()
             };
             let of_hour = part.max(cost);
