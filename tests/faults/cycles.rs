@@ -1,5 +1,5 @@
 //! The way back, again and again: how long after the server accepts the first decision comes.
-//! `TIDEGATE_CYCLES` says how often; in the long form none may take longer than half a second.
+//! `TIDEGATE_CYCLES` says how often.
 
 use kit::faults::{Fault, Site};
 use tokio::time::Instant;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::load::{Load, TIMEOUT};
 use crate::*;
 
-/// What is promised, and is asked for where the machine has nothing else to do.
+/// What is promised. Of a hundred times, a busy machine is to blame for ten at most.
 const PROMISED: Duration = Duration::from_millis(500);
 const ON_A_BUSY_MACHINE: Duration = Duration::from_secs(5);
 
@@ -40,12 +40,8 @@ async fn recovers(name: &str, fault: Fault) {
     let times = took.len();
     let within = took.iter().filter(|&&took| took <= PROMISED).count();
     println!("| {name} | {half:.1?} | {slowest:.1?} | {within} of {times} |");
-    let most = if times < 100 {
-        ON_A_BUSY_MACHINE
-    } else {
-        PROMISED
-    };
-    assert!(slowest <= most, "{name}: {slowest:?}");
+    assert!(slowest <= ON_A_BUSY_MACHINE, "{name}: {slowest:?}");
+    assert!(times < 100 || within >= times * 9 / 10, "{name}: {within}");
 }
 
 kit::cases! {

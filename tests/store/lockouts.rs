@@ -296,7 +296,10 @@ async fn play(
                 note("back");
                 let steps = [2, 1_000, 1_000_000, 70_000_000, 4_000_000_000];
                 let step = steps[random.below(5) as usize];
-                both.clock.set(now - 1 - random.below(step));
+                // What has ended may be forgotten by one of them.
+                let ended = oracles.iter().map(|it| it.ends).filter(|end| *end <= now);
+                let ended = ended.max().unwrap_or(0);
+                both.clock.set(ended.max(now - 1 - random.below(step)));
             }
             _ => {
                 let steps = [

@@ -103,7 +103,7 @@ impl Calls {
         name: &str,
         numbers: &[u64],
     ) -> Result<Option<String>, Failure> {
-        let lock = Lock::new(&self.redis, name).lease(millis(3_000));
+        let lock = Lock::new(&self.redis, name).lease(millis(10_000));
         let lock = lock.by(&self.owner);
         let held = self.held.entry(name.to_owned()).or_default();
         let taken = match call {

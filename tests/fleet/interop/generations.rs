@@ -375,9 +375,11 @@ async fn saturated(release: &Release, generation: Generation) -> String {
     let first_error = mixed
         .iter()
         .find(|run| run.errors > 0)
-        .map(|run| &*run.first_error);
+        .map_or("", |run| &*run.first_error);
+    // To 3.15.2 it throws this alone, too, but not in each run.
+    let is_known = generation == Generation::Second && first_error.contains("to 'unpack'");
     assert!(
-        errors[1] == 0 || errors[0] > 0,
+        errors[1] == 0 || errors[0] > 0 || is_known,
         "only beside us: {first_error:?}"
     );
     let busiest = of(&mixed, |run| run.calls_per_second);

@@ -17,7 +17,7 @@ use super::worker::pause;
 
 const THREADS: u64 = 4;
 /// Longer than any pause of a busy machine, and what those who are killed cost the others.
-const LEASE: u64 = 4_000;
+const LEASE: u64 = 10_000;
 /// Limiters whose rates stay as they are: permits and milliseconds.
 const RATES: [(&str, RateType, u64, u64); 3] = [
     ("all", RateType::Overall, 100, 50),

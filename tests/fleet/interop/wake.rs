@@ -49,22 +49,27 @@ pub(crate) fn wake_ups(url: &str, lock: &str, holds: Language, waits: Language) 
     figures
 }
 
+/// Most are woken as soon as by the other way, and nobody waits for the end of a lease. A busy
+/// machine delays some for long.
+pub(crate) fn assert_woken([half, nearly_all, _]: [u64; 3], [other_half, ..]: [u64; 3]) {
+    let bound = 20_000.max(3 * other_half);
+    assert!(half <= bound, "{half} us, expected {bound} us");
+    assert!(nearly_all <= 1_000_000, "{nearly_all} us");
+}
+
 /// A release of the other language wakes a waiter at once.
 #[test]
 #[ignore = "tests/interop.sh builds the Java half"]
 fn a_waiter_is_woken() {
     println!();
     let server = Redis::start();
-    let [_, among_java, _] = wake_ups(&server.url, "l", Java, Java);
+    let among_java = wake_ups(&server.url, "l", Java, Java);
     for (holds, waits) in [(Java, Rust), (Rust, Java)] {
-        let [_, nearly_all, _] = wake_ups(&server.url, "l", holds, waits);
-        // On a machine that is busy otherwise, Java among itself takes long, too.
-        let bound = 50_000.max(2 * among_java);
-        assert!(nearly_all <= bound, "{nearly_all} us, expected {bound} us");
+        assert_woken(wake_ups(&server.url, "l", holds, waits), among_java);
     }
 }
 
-/// The lock of a process that is killed is free after its lease of 3 s.
+/// The lock of a process that is killed is free after its lease of 10 s.
 #[test]
 #[ignore = "tests/interop.sh builds the Java half"]
 fn a_holder_is_killed() {
@@ -76,14 +81,14 @@ fn a_holder_is_killed() {
         call(&mut holder, "lock l");
         waiter.tell("1 lock l");
         // It is renewed meanwhile.
-        std::thread::sleep(Duration::from_secs(4));
+        std::thread::sleep(Duration::from_secs(12));
         holder.kill();
         let killed = kit::unix_micros();
         let line = waiter.line(|line| line.starts_with("1\t"));
         let free = Duration::from_micros(times(&line).1.saturating_sub(killed));
         println!("{holds:?} is killed, {waits:?} has its lock after {free:.1?}");
         assert!(line.ends_with("\tok"), "{line}");
-        let expected = Duration::from_millis(1_500)..Duration::from_millis(4_500);
+        let expected = Duration::from_secs(5)..Duration::from_secs(15);
         assert!(expected.contains(&free), "{free:?}");
     }
 }

@@ -22,6 +22,8 @@ pub struct Grant {
     pub permits: u64,
     /// When the script was called that granted it.
     pub called: u64,
+    /// When it was written.
+    written: u64,
     /// From when on it may be used: when it was granted, or the time that it was reserved for.
     used: u64,
     /// What of it was given back, and when.
@@ -179,6 +181,7 @@ impl Grants {
                 // The reply was lost, and the caller asked again: it has the permits from now on.
                 let grant = &mut self.all[*index];
                 (grant.stamp, grant.called, grant.used) = (stamp, called, used);
+                grant.written = at;
                 return;
             }
             // What is left of a grant that was given back in part.
@@ -192,6 +195,7 @@ impl Grants {
             stamp,
             permits,
             called,
+            written: at,
             used,
             back: Vec::new(),
             forgotten: None,
@@ -290,12 +294,12 @@ impl Grants {
     }
 
     /// The most that was called for in any interval, in microseconds; calls are told to a tenth of
-    /// a millisecond.
+    /// a millisecond. A server that stood still within a call read its clock before or after that.
     pub fn fullest_by_calls(&self, interval: u64) -> u64 {
         let (mut fullest, mut oldest, mut inside) = (0, 0, 0);
         for last in &self.all {
             inside += last.permits;
-            while self.all[oldest].called + interval - 100 <= last.called {
+            while self.all[oldest].called + interval - 100 <= last.written {
                 inside -= self.all[oldest].permits;
                 oldest += 1;
             }

@@ -142,11 +142,16 @@ end
 local LONG = 1000000000000
 local expires_at = {}
 
--- Notes the expiry of a key, or nil if it has none.
-local function note_expiry(key, now)
+local function server_ms()
+  local time = call('TIME')
+  return time[1] * 1000 + time[2] / 1000
+end
+
+-- Notes the expiry of a key that was set at `began` at the earliest, or nil if it has none.
+local function note_expiry(key, now, began)
   local ttl = call('PTTL', key)
   if ttl >= 0 and ttl < LONG / 2 then
-    expires_at[key] = now / 1000 + ttl
+    expires_at[key] = now / 1000 + ttl + server_ms() - began
     call('PEXPIRE', key, string.format('%.0f', LONG))
   elseif ttl == -2 then
     expires_at[key] = 0
@@ -283,7 +288,7 @@ local dumps, is_damaged = {}, {}
 local NEARLY_TWO_DAYS = 172799000000
 
 -- What differs after a step.
-local function compare(what, now, keys, text, replies)
+local function compare(what, now, keys, text, replies, began)
   for world = 2, #replies do
     if replies[world] ~= replies[1] then
       return string.format('the replies of worlds 1 and %d\n%s\n%s', world, hex(replies[1]),
@@ -301,7 +306,7 @@ local function compare(what, now, keys, text, replies)
       local first
       for world = 1, #take_worlds do
         local name = name_of(world, key) .. suffix
-        local content, expiry = dump(name), note_expiry(name, now)
+        local content, expiry = dump(name), note_expiry(name, now, began)
         if not expiry then return 'no expiry: ' .. name end
         if world == 1 then first = content end
         if content ~= first then
@@ -337,6 +342,7 @@ local function play()
     for key in string.gmatch(numbers, '%d') do keys[#keys + 1] = key end
     if what ~= 'take' and what ~= 'refund' and what ~= 'reset' then make_alike(keys[1]) end
     if what == 'refund' then text = refund_of(keys[1], text, flag == '1') end
+    local began = server_ms()
     for world = 1, #take_worlds do
       local is_done, reply = pcall(act, world, what, now, keys, text, flag)
       if not is_done or type(reply) == 'table' then
@@ -345,7 +351,7 @@ local function play()
       end
       replies[world] = reply
     end
-    local difference = compare(what, now, keys, text, replies)
+    local difference = compare(what, now, keys, text, replies, began)
     if difference then return prefix .. difference end
     if what == 'take' and not read_receipts(replies[1], text, keys, now) then
       return prefix .. 'this is no reply: ' .. hex(replies[1])

@@ -22,7 +22,7 @@ public final class Driver {
 
   public static void main(String[] args) throws Exception {
     Config config = new Config();
-    config.setLockWatchdogTimeout(3_000);
+    config.setLockWatchdogTimeout(10_000);
     String[] parts = args[1].split("://|/");
     String[] nodes = parts[1].split(",");
     String[] addresses = Arrays.stream(nodes).map(node -> "redis://" + node).toArray(String[]::new);

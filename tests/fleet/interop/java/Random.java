@@ -3,7 +3,7 @@ import java.util.SplittableRandom;
 /** Threads that make calls at random, and log each of them. */
 final class Random {
   /** Longer than any pause of a busy machine, and what those who are killed cost the others. */
-  private static final int LEASE = 4_000;
+  private static final int LEASE = 10_000;
 
   private final Calls calls;
   private final SplittableRandom random;

@@ -382,8 +382,10 @@ impl World {
     async fn is_there(&self, name: &str) -> bool {
         let connect = async || {
             let client = redis::Client::open(&*self.beside).expect("a valid address");
-            let connection = client.get_multiplexed_async_connection().await;
-            connection.expect("a running server")
+            let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENT));
+            let config = config.set_connection_timeout(Some(PATIENT));
+            let connection = client.get_multiplexed_async_connection_with_config(&config);
+            connection.await.expect("a running server")
         };
         let mut truth = self.truth.get_or_init(connect).await.clone();
         let mut exists = redis::cmd("EXISTS");
