@@ -101,10 +101,18 @@ async fn locks(redis: &Redis, end: Instant, lines: &Lines) -> Result<()> {
     let lock = Lock::new(redis, "versions:lock").lease(LEASE);
     let (mut number, long) = (0, fastrand::u64(2..8));
     while let Some(left) = end.checked_duration_since(Instant::now()) {
-        let Some(guard) = lock.try_lock_for(left).await? else {
-            continue;
-        };
+        let taken = lock.try_lock_for(left).await;
         let from = now();
+        let guard = match taken {
+            Ok(Some(guard)) => guard,
+            Ok(None) => continue,
+            // This process was starved.
+            Err(error) if error.to_string().contains("the lease ran out") => {
+                lines.borrow_mut().push(format!("lost {from} {from}"));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         number += 1;
         let is_long = number == long;
         sleep(if is_long { LEASE * 6 / 5 } else { LEASE / 10 }).await;
