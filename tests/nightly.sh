@@ -120,7 +120,7 @@ soak() {
 mutants() {
   local share
   for share in "$@"; do
-    once "mutants $share/6" env TIDEGATE_SHARD="$share/6" bash tests/mutants.sh
+    once "mutants $share/24" env TIDEGATE_SHARD="$share/24" bash tests/mutants.sh
   done
 }
 
@@ -230,8 +230,8 @@ case $part in
   1) histories ;;
   2) fleets ;;
   3) soak ;;
-  4) mutants 1 2 3 ;;
-  5) mutants 4 5 6 ;;
+  4) mutants $(seq 12) ;;
+  5) mutants $(seq 13 24) ;;
   6) past_and_tool ;;
   7) programs ;;
   8) builds ;;
@@ -244,14 +244,14 @@ esac
 
 # A step that was skipped proves nothing, and the row says so. What passed before this run counts.
 of_outcome() { printf '%s\n' "${steps[@]}" | awk -F'|' -v outcome="$1" '$3 ~ "^" outcome { printf ", %s", $1 }'; }
-outcome="all ${#steps[@]} steps passed"
+outcome=passed
 if [ -n "$(of_outcome skipped)" ]; then outcome="skipped$(of_outcome skipped | cut -c2-)"; fi
 if [ $steps_failed -ne 0 ]; then outcome="failed$(of_outcome FAILED | cut -c2-)"; fi
 row=$({ cat "$folder/$tree/$part"-*.passed 2>/dev/null || true; } | awk -v part="${parts[part - 1]%%:*}" -v tree="$tree" \
   -v day="$(date +%F)" -v outcome="$outcome" '
   /^seconds: / { seconds += $2 }
   /^test result:/ { passed += $4 }
-  END { printf "| %s | %s | %s | %d | %d | %s |", part, tree, day, (seconds + 59) / 60, passed, outcome }')
+  END { printf "| %s | %s | %s | %d | %s | %s |", part, tree, day, (seconds + 59) / 60, passed, outcome }')
 page=docs/evidence/nightly.md
 exec 9>"$folder/lock"
 flock 9
