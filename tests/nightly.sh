@@ -41,8 +41,8 @@ case "${1:-}" in
   *) usage ;;
 esac
 
-# The tree that it runs on, with what is not committed, and without prose and pictures: no part reads
-# them, and some write them.
+# The tree that it runs on, with what is not committed. Without prose, pictures and findings: parts
+# write some pages, and of the rest none is tested here but the recipes that part 13 compares.
 index=$(mktemp)
 cp "$(git rev-parse --git-path index)" "$index"
 export GIT_INDEX_FILE=$index
