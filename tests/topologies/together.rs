@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join_all;
 use kit::cluster::Plan;
-use kit::load::{allowed, store, take, until};
+use kit::load::{allowed, reach_all_nodes, store, take, until};
 use kit::lock_oracle::Ledger;
 use kit::log::Log;
 use kit::process::Process;
@@ -13,6 +13,7 @@ use crate::*;
 
 /// Many keys, in batches, and what is given back.
 async fn takes_and_refunds(store: &RedisStore) {
+    reach_all_nodes(store).await;
     for algorithm in Algorithm::ALL {
         let rule = kit::clocked::by(algorithm, algorithm.name(), 3, HOUR);
         let user = |user: u32| kit::take(&rule, user);
@@ -149,6 +150,8 @@ async fn joint_takes_on_a_cluster() {
 async fn holds_on_a_cluster() {
     let cluster = Cluster::start(&Plan::default());
     let (here, there) = (store(&cluster.url()).await, store(&cluster.url()).await);
+    reach_all_nodes(&here).await;
+    reach_all_nodes(&there).await;
     for (algorithm, prefix) in Algorithm::ALL
         .into_iter()
         .zip(["a:", "{a}:", "x{a}:", "{a:"])

@@ -55,6 +55,10 @@ impl Now {
         Self(Arc::new(Mutex::new(credentials)), Arc::default())
     }
 
+    fn asked(&self) -> usize {
+        self.1.load(Ordering::Relaxed)
+    }
+
     fn set(&self, credentials: Credentials) {
         *self.0.lock().expect("no panic") = credentials;
     }
@@ -110,19 +114,12 @@ async fn store_at(place: &Place<'_>, now: &Now) -> RedisStore {
     let store = RedisStore::connect(now.address(&place.url)).await;
     // A busy machine delays more than a password: only what fails at once is lost here.
     let store = store.expect("it may").timeout(PATIENT);
-    // In a cluster, one connection to each master.
-    for number in 0..32 {
-        let take = take(&format!("p{number}"), 1_000_000);
-        eventually("it decides", async || store.take(&take).await.is_ok()).await;
-    }
+    kit::load::reach_all_nodes(&store).await;
     store
 }
 
 fn row(place: &Place<'_>, what: &str, answers: &[Answer], asked: usize) {
-    let lost = answers
-        .iter()
-        .filter(|answer| answer.failed.is_some())
-        .count();
+    let lost = answers.iter().filter(|it| it.failed.is_some()).count();
     let took = answers.iter().map(|answer| answer.answered - answer.asked);
     let late = took.clone().filter(|took| *took > TIMEOUT).count();
     let slowest = took.max().unwrap_or_default().as_millis();
@@ -158,20 +155,12 @@ async fn users_that_end(place: &Place<'_>) {
         now.set(add(number));
     }
     let answers = load.await.expect("no panic");
-    row(
-        place,
-        "users that end, `until`",
-        &answers,
-        now.1.load(Ordering::Relaxed),
-    );
+    row(place, "users that end, `until`", &answers, now.asked());
     let lost: Vec<_> = answers.iter().filter_map(|it| it.failed.as_ref()).collect();
     assert!(lost.is_empty(), "{}: {lost:?}", place.name);
     let after = place.connections("token-");
-    assert!(
-        before.is_subset(&after),
-        "{}: other connections",
-        place.name
-    );
+    let is_kept = before.is_subset(&after);
+    assert!(is_kept, "{}: other connections", place.name);
 }
 
 /// The password of one user changes, and the server ends its connections.
@@ -199,12 +188,8 @@ async fn passwords_that_change(place: &Place<'_>) {
         assert_ne!(ended.sum::<usize>(), 0, "{}", place.name);
     }
     let answers = load.await.expect("no panic");
-    row(
-        place,
-        "a password that changes, connections ended",
-        &answers,
-        now.1.load(Ordering::Relaxed),
-    );
+    let what = "a password that changes, connections ended";
+    row(place, what, &answers, now.asked());
     // How long after the end of the connections a lost one was asked.
     let late = |answer: &Answer| {
         let mut before = ends.iter().filter(|end| **end <= answer.answered);
