@@ -20,6 +20,11 @@ fn model(store: impl Store) -> Limits {
     of_toml(MODEL).store(store)
 }
 
+fn is_held<T: std::fmt::Debug>(answer: Result<T, Refused>) -> bool {
+    let refused = answer.expect_err("it is held");
+    refused.decision().expect("a denial").is_on_hold()
+}
+
 /// What is left of requests and of tokens.
 async fn left(limits: &Limits, key: &str) -> [u64; 2] {
     assert!(limits.flush(PATIENT).await);
@@ -229,30 +234,14 @@ async fn a_hold_is_obeyed_under_each_plan() {
     for store in Stores::start().await.all {
         let limits = of_toml(&text).store(store);
         limits.hold("model", "us", HOUR).await.expect("an answer");
-        let refused = limits.check("model", "us").plan("big").await;
-        assert!(
-            refused
-                .expect_err("it is held")
-                .decision()
-                .expect("a denial")
-                .is_on_hold()
-        );
+        assert!(is_held(limits.check("model", "us").plan("big").await));
         // One that has none does not fit.
         let requests = Policy::from(Quota::per_minute(500)).with_cost(1);
         let plan = Plan::of([requests]).expect("a plan");
-        let refused = limits.check("model", "us").plan_value(plan).await;
-        assert!(
-            refused
-                .expect_err("it is held")
-                .decision()
-                .expect("a denial")
-                .is_on_hold()
-        );
-        let kinds = limits
-            .warnings()
-            .iter()
-            .any(|it| it.kind == WarningKind::UnfitPlan);
-        assert!(kinds, "{:?}", limits.warnings());
+        assert!(is_held(limits.check("model", "us").plan_value(plan).await));
+        let warnings = limits.warnings();
+        let is_told = warnings.iter().any(|it| it.kind == WarningKind::UnfitPlan);
+        assert!(is_told, "{warnings:?}");
     }
 }
 

@@ -89,17 +89,10 @@ pub(crate) async fn take(client: &Client) -> Vec<Case> {
         }
         // Charged under two quotas, and asked under one.
         let take = take_of(usual(algorithm, "changed"), "victim");
-        charge(
-            &client.store,
-            &take_of(general(algorithm, "changed"), "victim"),
-        )
-        .await;
-        cases.push(charging(
-            client,
-            format!("{algorithm:?}, changed"),
-            [1],
-            take,
-        ));
+        let before = take_of(general(algorithm, "changed"), "victim");
+        charge(&client.store, &before).await;
+        let name = format!("{algorithm:?}, changed");
+        cases.push(charging(client, name, [1], take));
     }
     cases
 }
