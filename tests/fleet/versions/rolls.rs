@@ -68,7 +68,8 @@ struct Charged(Algorithm, Quota, Vec<Spent>);
 impl Charged {
     fn check(&mut self, name: &str) {
         let Self(algorithm, quota, spent) = self;
-        spent.sort_by_key(|it| it.until);
+        // Of one batch, those that allow less came first.
+        spent.sort_by_key(|it| (it.until, it.bound));
         let (max, window) = (quota.max(), quota.window().as_micros() as u64);
         let broken = match *algorithm {
             Algorithm::Gcra => too_fast(spent, max, window),
