@@ -167,7 +167,8 @@ impl Counter for Bucket {
     fn follow_clock_back(&mut self, now: u64, last_charge: u64) {
         let used = self.used(now, last_charge);
         (self.start, self.units) = (now, used);
-        self.paced_since = self.paced_since.min(now);
+        // No longer ago than its bytes say.
+        self.paced_since = Self::paced_since_of(self.paced_for(last_charge), last_charge).min(now);
     }
 
     fn write(&self, writer: &mut ByteWriter, last_charge: u64) {
@@ -190,14 +191,11 @@ impl Counter for Bucket {
         // Besides what it holds it says what has drained within a pace.
         let max = MAX_STORED + Quota::MAX_UNITS;
         let units = reader.number_up_to(max, "a bucket's units")?;
-        let paced_since = match reader.number_up_to(TEN_YEARS, "the time at one pace")? {
-            0 => 0,
-            paced_for => last_charge.saturating_add(1).saturating_sub(paced_for),
-        };
+        let paced_for = reader.number_up_to(TEN_YEARS, "the time at one pace")?;
         Ok(Self {
             start,
             units,
-            paced_since,
+            paced_since: Self::paced_since_of(paced_for, last_charge),
             ..Self::new(&quota, 1)
         })
     }
@@ -209,6 +207,14 @@ impl Bucket {
         match self.paced_since {
             0 => 0,
             since => (1 + last_charge.saturating_sub(since)).min(TEN_YEARS),
+        }
+    }
+
+    /// Since when, if it was for so long until the last charge; 0 for all its time.
+    fn paced_since_of(paced_for: u64, last_charge: u64) -> u64 {
+        match paced_for {
+            0 => 0,
+            paced_for => last_charge.saturating_add(1).saturating_sub(paced_for),
         }
     }
 
