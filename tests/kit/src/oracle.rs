@@ -144,7 +144,13 @@ impl Book {
         let Some(at) = self.at(number) else {
             return;
         };
-        self.entries[at].back += units.min(self.counted_of(now, number).most);
+        let [least, most] = {
+            let counted = self.counted_of(now, number);
+            [counted.least, counted.most].map(|it| units.min(it))
+        };
+        // What a change of the max has rounded up may have been given back, or not.
+        self.is_blurred |= self.algorithm == Algorithm::Gcra && least < most;
+        self.entries[at].back += most;
         // A window in which nothing was admitted has not begun.
         let running = self.running(now);
         if running.is_some_and(|start| self.since(start) == 0) {
@@ -239,7 +245,13 @@ impl Book {
     fn last_shared(&self, first: &Entry) -> Entry {
         let shares = |last: &&Entry| self.may_share(first.stamp, last.stamp);
         let shared = self.entries.iter().filter(shares);
-        *shared.max_by_key(|entry| entry.stamp).unwrap_or(first)
+        let last = *shared.max_by_key(|entry| entry.stamp).unwrap_or(first);
+        // Sub-windows of another length may move what was moved before.
+        let is_mixed = self.sub_windows[0] != self.sub_windows[1] || self.mixed_until.0 > 0;
+        match is_mixed && last.stamp > first.stamp {
+            true => self.last_shared(&last),
+            false => last,
+        }
     }
 
     /// Whether a take of this instant would move the stamp of an earlier one.

@@ -889,9 +889,9 @@ impl Seen {
         *self.0.borrow_mut().entry(what).or_default() += u64::from(condition);
     }
 
-    /// So many times in 800 histories, at least.
-    pub fn expect(&self, least: u64, what: &'static str) {
-        let least = number_of_histories(least);
+    /// So many times in 800 histories, less a quarter by chance.
+    pub fn expect(&self, times: u64, what: &'static str) {
+        let least = number_of_histories(times) * 3 / 4;
         let met = self.0.borrow().get(what).copied().unwrap_or(0);
         assert!(met >= least, "only {met} of {least} {what}: {self:?}");
     }
