@@ -136,11 +136,8 @@ impl Fault {
 
         assert!(slowest <= TIMEOUT + HICCUP, "{name}: {slowest:?}");
         assert!(back <= BACK, "{name}: {back:?}");
-        assert_eq!(
-            self.load.log().strangers,
-            0,
-            "{name}: somebody else's answers"
-        );
+        let strangers = self.load.log().strangers;
+        assert_eq!(strangers, 0, "{name}: somebody else's answers");
     }
 
     /// What was allowed is counted, and nothing else but what nobody knows the end of.

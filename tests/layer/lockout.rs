@@ -502,11 +502,8 @@ async fn a_key_is_locked_out_also_while_a_quota_denies_for_longer() {
             );
             assert!(decision.retry_after() > Some(HOLD), "{path}");
             // The quota is what the answer names.
-            assert_eq!(
-                decision.denied_by(rule_of(&limits).policies()).count(),
-                1,
-                "{path}"
-            );
+            let denied_by = decision.denied_by(rule_of(&limits).policies()).count();
+            assert_eq!(denied_by, 1, "{path}");
             let text = text(refused.into_response()).await;
             assert!(text.contains("#quota-exceeded"), "{path}: {text}");
         }

@@ -742,11 +742,8 @@ async fn a_key_with_a_plan_of_another_process_is_known() {
         let blocked = office.block("api", key, HOUR, "").await;
         blocked.expect("it can be blocked");
         let lines = log.lines().join("\n");
-        assert_eq!(
-            lines.contains("no request had lately"),
-            is_warned,
-            "{lines}"
-        );
+        let warns = lines.contains("no request had lately");
+        assert_eq!(warns, is_warned, "{lines}");
     }
 }
 
