@@ -88,10 +88,10 @@ kept_in() {
 run=(bash tests/run.sh --release)
 
 histories() {
-  once "histories" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test histories
-  once "usual case" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test store usual_case
+  once "histories" env TIDEGATE_HISTORIES=20000 "${run[@]}" --test histories
+  once "usual case" env TIDEGATE_HISTORIES=20000 "${run[@]}" --test store usual_case
   once "laws" env TIDEGATE_HISTORIES=100000 "${run[@]}" --test laws
-  once "limiter" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test limiter history
+  once "limiter" env TIDEGATE_HISTORIES=20000 "${run[@]}" --test limiter history
   once "waiting" env TIDEGATE_HISTORIES=50000 "${run[@]}" --test layer waiting_histories
   once "calendar" env TIDEGATE_HISTORIES=100 "${run[@]}" --test store calendar::
   once "lock-outs" env TIDEGATE_LOCKOUTS=1250 "${run[@]}" --test store lockouts::
