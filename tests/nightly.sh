@@ -143,7 +143,7 @@ builds() {
     PATH=$PWD/target/tools/bin:$PATH
     command -v cargo-hack >/dev/null || once "cargo-hack" cargo install cargo-hack --locked --root target/tools
   fi
-  once "feature sets" cargo hack check -p tidegate --lib --no-dev-deps --feature-powerset --depth 2 \
+  once "feature sets" cargo hack check -p tidegate --lib --feature-powerset --depth 2 \
     --exclude-features default,full
   local one
   for one in $(awk '/^full = / { gsub(/[",\[\]]/, ""); $1 = $2 = ""; print }' Cargo.toml); do
