@@ -210,7 +210,7 @@ impl Bucket {
         }
     }
 
-    /// Since when, if it was for so long until the last charge; 0 for all its time.
+    /// The opposite: since when it drains at this pace, if it did for so long until the last charge.
     fn paced_since_of(paced_for: u64, last_charge: u64) -> u64 {
         match paced_for {
             0 => 0,
