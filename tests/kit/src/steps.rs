@@ -891,7 +891,7 @@ impl Seen {
 
     /// So many times in 800 histories, less a quarter by chance.
     pub fn expect(&self, times: u64, what: &'static str) {
-        let least = number_of_histories(times) * 3 / 4;
+        let least = (number_of_histories(times) * 3).div_ceil(4);
         let met = self.0.borrow().get(what).copied().unwrap_or(0);
         assert!(met >= least, "only {met} of {least} {what}: {self:?}");
     }
