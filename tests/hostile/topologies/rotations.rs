@@ -79,13 +79,12 @@ impl Now {
 struct Answer {
     asked: Instant,
     answered: Instant,
-    failed: Option<StoreError>,
+    lost: Option<Lost>,
 }
 
 /// Asks 200 times a second, of keys in all slots.
 async fn ask_steadily(store: RedisStore, until: Instant) -> Vec<Answer> {
     let (mut ticks, mut asked) = (interval(millis(5)), JoinSet::new());
-    let mut answers = Vec::new();
     for number in 0.. {
         ticks.tick().await;
         if Instant::now() > until {
@@ -95,19 +94,14 @@ async fn ask_steadily(store: RedisStore, until: Instant) -> Vec<Answer> {
         asked.spawn(async move {
             let asked = Instant::now();
             let failed = store.take(&take).await.err();
-            let answered = Instant::now();
             Answer {
                 asked,
-                answered,
-                failed,
+                answered: Instant::now(),
+                lost: failed.map(|error| Lost::since(asked, error)),
             }
         });
-        while let Some(answer) = asked.try_join_next() {
-            answers.push(answer.expect("no panic"));
-        }
     }
-    answers.extend(asked.join_all().await);
-    answers
+    asked.join_all().await
 }
 
 async fn store_at(place: &Place<'_>, now: &Now) -> RedisStore {
@@ -119,7 +113,7 @@ async fn store_at(place: &Place<'_>, now: &Now) -> RedisStore {
 }
 
 fn row(place: &Place<'_>, what: &str, answers: &[Answer], asked: usize) {
-    let lost = answers.iter().filter(|it| it.failed.is_some()).count();
+    let lost = answers.iter().filter(|it| it.lost.is_some()).count();
     let took = answers.iter().map(|answer| answer.answered - answer.asked);
     let late = took.clone().filter(|took| *took > TIMEOUT).count();
     let slowest = took.max().unwrap_or_default().as_millis();
@@ -129,7 +123,7 @@ fn row(place: &Place<'_>, what: &str, answers: &[Answer], asked: usize) {
 
 /// Each user is deleted some time after the next one has come, and the server ends what is left of
 /// its connections. They log in as the next one by then, and nothing is lost.
-async fn users_that_end(place: &Place<'_>) {
+async fn users_that_end(place: &Place<'_>, stalls: &Stalls) {
     let (period, changes) = plan();
     let user = |number: usize| (format!("token-{number}"), format!("secret-{number}"));
     let add = |number| {
@@ -156,15 +150,16 @@ async fn users_that_end(place: &Place<'_>) {
     }
     let answers = load.await.expect("no panic");
     row(place, "users that end, `until`", &answers, now.asked());
-    let lost: Vec<_> = answers.iter().filter_map(|it| it.failed.as_ref()).collect();
+    let lost = answers.iter().filter_map(|it| it.lost.as_ref());
+    let (excused, lost): (Vec<_>, Vec<_>) = lost.partition(|it| stalls.excuse(it, TIMEOUT));
     assert!(lost.is_empty(), "{}: {lost:?}", place.name);
     let after = place.connections("token-");
-    let is_kept = before.is_subset(&after);
+    let is_kept = before.is_subset(&after) || !excused.is_empty();
     assert!(is_kept, "{}: other connections", place.name);
 }
 
 /// The password of one user changes, and the server ends its connections.
-async fn passwords_that_change(place: &Place<'_>) {
+async fn passwords_that_change(place: &Place<'_>, stalls: &Stalls) {
     let (period, changes) = plan();
     let set = |number: usize| {
         let password = format!("secret-{number}");
@@ -191,18 +186,20 @@ async fn passwords_that_change(place: &Place<'_>) {
     let what = "a password that changes, connections ended";
     row(place, what, &answers, now.asked());
     // How long after the end of the connections a lost one was asked.
-    let late = |answer: &Answer| {
-        let mut before = ends.iter().filter(|end| **end <= answer.answered);
-        before
-            .next_back()
-            .map(|end| answer.asked.saturating_duration_since(*end))
+    let late = |lost: &Lost| {
+        let before = ends.iter().rfind(|end| **end <= lost.answered);
+        before.map(|end| lost.asked.saturating_duration_since(*end))
     };
-    let lost: Vec<_> = answers.iter().filter(|it| it.failed.is_some()).collect();
-    for answer in &lost {
-        let is_near = late(answer).is_some_and(|late| late < TIMEOUT + HICCUP);
-        assert!(is_near, "{}: {:?}", place.name, answer.failed);
+    let lost: Vec<_> = answers.iter().filter_map(|it| it.lost.as_ref()).collect();
+    for it in &lost {
+        let is_near = late(it).is_some_and(|late| late < TIMEOUT + HICCUP);
+        assert!(
+            is_near || stalls.excuse(it, TIMEOUT),
+            "{}: {it:?}",
+            place.name
+        );
     }
-    let last = lost.iter().filter_map(|answer| late(answer)).max();
+    let last = lost.iter().filter_map(|it| late(it)).max();
     println!(
         "{}: the last was lost {last:?} after the end of the connections",
         place.name
@@ -221,8 +218,11 @@ async fn control(place: &Place<'_>) {
 }
 
 async fn all(place: &Place<'_>) {
-    let changing = (users_that_end(place), passwords_that_change(place));
-    tokio::join!(changing.0, changing.1, control(place));
+    let urls: Vec<_> = place.servers.iter().map(|server| server.url()).collect();
+    let urls: Vec<_> = urls.iter().map(String::as_str).collect();
+    let stalls = &Stalls::watch(&urls, millis(100)).await;
+    let users = users_that_end(place, stalls);
+    tokio::join!(users, passwords_that_change(place, stalls), control(place));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
