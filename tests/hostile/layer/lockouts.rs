@@ -123,16 +123,17 @@ async fn redis_is_away() {
     let mut server = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
     for is_killed in [false, true] {
         let store = Resilient::redis(&*server.url, "shop").expect("a valid address");
-        let world = World::new([login(3)], store.connect().await.expect("a server"));
+        let store = store.timeout(millis(400)).connect().await;
+        let world = World::new([login(3)], store.expect("a server"));
         let user = format!("{is_killed}");
-        let fields = format!("x-user: {user}, x-status: 401, x-hold: 300");
+        let fields = format!("x-user: {user}, x-status: 401, x-hold: 800");
         let fails = join_all((0..3).map(|_| world.ask("login", &fields)));
         let (answers, ()) = tokio::join!(fails, async {
-            sleep(millis(150)).await;
+            sleep(millis(500)).await;
             server.go_away(is_killed);
         });
         assert!(answers.iter().all(|it| it.status == 401), "{answers:?}");
-        sleep(millis(500)).await;
+        sleep(millis(900)).await;
         server.come_back(is_killed);
         let is_locked = async || {
             let user = Header::new("x-user").key(&*user);
