@@ -120,7 +120,7 @@ soak() {
 mutants() {
   local share
   for share in "$@"; do
-    once "mutants $share/24" env TIDEGATE_SHARD="$share/24" bash tests/mutants.sh
+    once "mutants $share/12" env TIDEGATE_SHARD="$share/12" bash tests/mutants.sh
   done
 }
 
@@ -230,8 +230,8 @@ case $part in
   1) histories ;;
   2) fleets ;;
   3) soak ;;
-  4) mutants $(seq 12) ;;
-  5) mutants $(seq 13 24) ;;
+  4) mutants $(seq 6) ;;
+  5) mutants $(seq 7 12) ;;
   6) past_and_tool ;;
   7) programs ;;
   8) builds ;;
