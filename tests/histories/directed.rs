@@ -386,56 +386,28 @@ fn refunds_of_a_bucket_whose_quota_changed() {
     let second = || Do::Wait(SECOND);
     // Its burst alone, after its max.
     let steps = [
-        bucket(10, 10, 10),
-        Do::Take(8),
-        Do::Wait(4 * SECOND),
-        bucket(1, 10, 10),
-        Do::Take(1),
-        Do::Wait(1),
-        bucket(1, 10, 20),
-        Do::Take(1),
-        second(),
-        bucket(20, 60, 20),
-        Do::Take(5),
-        second(),
-        Do::Refund(3),
+        &[bucket(10, 10, 10), Do::Take(8), Do::Wait(4 * SECOND)][..],
+        &[bucket(1, 10, 10), Do::Take(1), Do::Wait(1)],
+        &[bucket(1, 10, 20), Do::Take(1), second()],
+        &[bucket(20, 60, 20), Do::Take(5), second(), Do::Refund(3)],
     ];
-    gives_back_at_last(&steps, 0);
+    gives_back_at_last(&steps.concat(), 0);
     // Two takes under the new max.
     let steps = [
-        bucket(20, 100, 20),
-        Do::Take(1),
-        second(),
-        bucket(10, 100, 20),
-        Do::Take(1),
-        second(),
-        Do::Take(5),
-        second(),
-        Do::Take(1),
-        second(),
-        bucket(20, 1_000, 20),
-        Do::Take(10),
-        second(),
-        Do::Refund(2),
+        &[bucket(20, 100, 20), Do::Take(1), second()][..],
+        &[bucket(10, 100, 20), Do::Take(1), second()],
+        &[Do::Take(5), second(), Do::Take(1), second()],
+        &[bucket(20, 1_000, 20), Do::Take(10), second(), Do::Refund(2)],
     ];
-    gives_back_at_last(&steps, 4);
+    gives_back_at_last(&steps.concat(), 4);
     // One was given back before.
     let steps = [
-        bucket(1, 100, 20),
-        Do::Take(5),
-        second(),
-        Do::Take(3),
-        Do::Refund(0),
-        second(),
-        bucket(2, 100, 20),
-        Do::Take(1),
-        second(),
-        bucket(20, 1_000, 20),
-        Do::Take(1),
-        second(),
-        Do::Refund(2),
+        &[bucket(1, 100, 20), Do::Take(5), second()][..],
+        &[Do::Take(3), Do::Refund(0), second()],
+        &[bucket(2, 100, 20), Do::Take(1), second()],
+        &[bucket(20, 1_000, 20), Do::Take(1), second(), Do::Refund(2)],
     ];
-    gives_back_at_last(&steps, 0);
+    gives_back_at_last(&steps.concat(), 0);
 }
 
 /// Rules refuse that, and `Count` takes it: the smaller max paces.
