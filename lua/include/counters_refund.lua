@@ -27,17 +27,25 @@ local function refund_all(number, apart)
   if known and ranges then ranges.read(state, apart) end
   for _ = 1, number do
     next_receipt()
-    local units = 0
+    local units, back = 0, {}
     if known and ranges then ranges.before(state) end
     for t = 1, #counters do
       local counter = counters[t]
       if receipt_windows[counter.quota.window] and receipt_stamp >= counter.refundable_since then
-        units = max(units, refund_counter(counter))
+        back[t] = refund_counter(counter)
+        units = max(units, back[t])
       end
     end
     if units > 0 then
       is_changed = true
-      if ranges then ranges.after(state, units) end
+      if ranges then
+        -- What gives back less has begun to drain the take, and drained all before it. The ranges
+        -- say the most.
+        for t = 1, #counters do
+          if (back[t] or units) < units then counters[t].refundable_since = receipt_stamp end
+        end
+        ranges.after(state, units)
+      end
     end
     replies[#replies + 1] = units
   end

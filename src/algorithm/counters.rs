@@ -325,12 +325,19 @@ impl<T: Counter> AlgorithmState for Counters<T> {
             units,
             later: charged_since.saturating_sub(self.refunded.from(receipt.serial())),
         };
-        let own = self
-            .kept
-            .iter_mut()
-            .filter(|kept| kept.refundable_since <= receipt.stamp() && kept.is_of(quotas));
-        let refunded = own.map(|kept| kept.counter.refund(now, &refund));
-        let refunded = refunded.max().unwrap_or(0);
+        let stamp = receipt.stamp();
+        let own = self.kept.iter_mut().map(|kept| {
+            let is_own = kept.refundable_since <= stamp && kept.is_of(quotas);
+            is_own.then(|| kept.counter.refund(now, &refund))
+        });
+        let parts: SmallVec<[Option<u64>; 1]> = own.collect();
+        let refunded = parts.iter().flatten().copied().max().unwrap_or(0);
+        for (kept, part) in self.kept.iter_mut().zip(parts) {
+            // It has begun to drain the take, and drained all before it; the ranges say the most.
+            if T::MAX_RANGES > 0 && part.is_some_and(|part| part < refunded) {
+                kept.refundable_since = stamp;
+            }
+        }
         let first = receipt.serial().checked_sub(receipt.units());
         if let Some(first) = first
             && refunded > 0
