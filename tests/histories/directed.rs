@@ -410,6 +410,22 @@ fn refunds_of_a_bucket_whose_quota_changed() {
     gives_back_at_last(&steps.concat(), 0);
 }
 
+/// Of a take that was given back, the short window had begun to drain a part, and had drained all
+/// before it. It has under another max, too, of whose microseconds that part is none.
+#[test]
+fn what_drained_before_a_take_that_was_given_back_stays_charged() {
+    let rule = |times| {
+        let quotas = [seconds(3 * times, 8), seconds(times, 2)];
+        Do::Rule(of(Algorithm::Gcra, &quotas))
+    };
+    let steps = [
+        &[rule(1), Do::Take(1), Do::Wait(2 * SECOND)][..],
+        &[Do::Take(1), Do::Wait(1), Do::Refund(0), Do::Wait(1)],
+        &[rule(4), Do::Take(2), Do::Refund(1)],
+    ];
+    gives_back_at_last(&steps.concat(), 0);
+}
+
 /// Rules refuse that, and `Count` takes it: the smaller max paces.
 #[test]
 fn a_bucket_of_two_quotas_drains_at_the_smaller_max() {

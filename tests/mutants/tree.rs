@@ -131,7 +131,7 @@ impl Tree {
         let separator = (!options.contains(&"--")).then_some("--");
         // Whatever hangs is ended. `timeout` leads the group of all processes behind it.
         let mut child = Command::new("timeout")
-            .args(["300", env!("CARGO"), "test"])
+            .args(["600", env!("CARGO"), "test"])
             .args(["--all-features", "--no-fail-fast"])
             .current_dir(self.folder.path())
             .args(packages.split(' '))
