@@ -110,7 +110,7 @@ local max, window, burst, life, pace_units, pace_micros, is_exact
   else
     paced_for = 1
     local product = (now - start) * max_then
-    is_usual = is_usual and product < EXACT
+    is_usual = is_usual and product < EXACT and burst_then <= max_then
     units, start = units - floor(product / window), math.max(now - floor(product % window / max), 0)
   end
   is_usual = is_usual and units <= burst + pace_units
