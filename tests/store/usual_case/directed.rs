@@ -74,7 +74,7 @@ pub(super) fn histories_of(algorithm: Algorithm) -> Vec<History> {
     histories.extend(damaged_fields());
     histories.extend(months::damaged());
     match algorithm {
-        Algorithm::Gcra => histories.push(inexact_products()),
+        Algorithm::Gcra => histories.extend([inexact_products(), damaged_burst()]),
         Algorithm::SlidingWindow => histories.push(entries_out_of_order()),
         Algorithm::SlidingLog => histories.extend(damaged_members()),
         Algorithm::FixedWindow => {}
@@ -247,6 +247,16 @@ fn inexact_products() -> History {
     let mut steps = vec![take_one(), Step::Field(1, 8, Number::Is(1 << 41))];
     steps.extend(vec![[Step::Field(1, 8, Number::More(1)), take_one()]; 20].concat());
     play(rule(3, 7_000, 3, 1), steps)
+}
+
+/// A bucket of another max that no quota has room for.
+fn damaged_burst() -> History {
+    let burst = Step::Field(1, 4, Number::Is(1 << 51));
+    let other = Step::Rule(0, rule(5, 5_000, 3, 4));
+    play(
+        rule(3, 5_000, 3, 4),
+        vec![take_one(), burst, other, take_one()],
+    )
 }
 
 /// The older one of two entries has the larger total, and has left the window.
