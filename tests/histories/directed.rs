@@ -410,17 +410,14 @@ fn refunds_of_a_bucket_whose_quota_changed() {
     gives_back_at_last(&steps.concat(), 0);
 }
 
-/// Of a take that was given back, the short window had begun to drain a part, and had drained all
-/// before it. It has under another max, too, of whose microseconds that part is none.
+/// A raise comes so early in the draining of a unit that its new pace rounds that away.
 #[test]
 fn what_drained_before_a_take_that_was_given_back_stays_charged() {
-    let rule = |times| {
-        let quotas = [seconds(3 * times, 8), seconds(times, 2)];
-        Do::Rule(of(Algorithm::Gcra, &quotas))
-    };
+    let quotas = |times: u64| [seconds(8 * times, 32), seconds(2 * times, 4)];
+    let rule = |times| Do::Rule(of(Algorithm::Gcra, &quotas(times)));
     let steps = [
-        &[rule(1), Do::Take(1), Do::Wait(2 * SECOND)][..],
-        &[Do::Take(1), Do::Wait(1), Do::Refund(0), Do::Wait(1)],
+        &[rule(1), Do::Take(1), Do::Wait(1), Do::Take(1)][..],
+        &[Do::Wait(2 * SECOND), Do::Refund(0), Do::Wait(1)],
         &[rule(4), Do::Take(2), Do::Refund(1)],
     ];
     gives_back_at_last(&steps.concat(), 0);

@@ -55,10 +55,12 @@ fn chosen() -> Vec<Mutant> {
     assert!(!mutants.is_empty(), "no mutants: {choice}");
     // `2/3`: the second of three shares. Neighbours share what was built.
     let shard = env::var("TIDEGATE_SHARD").unwrap_or_else(|_| "1/1".to_owned());
-    let share = shard.split('/').map(|it| it.parse().expect("as in 2/3"));
-    let share: Vec<usize> = share.collect();
-    let len = mutants.len();
-    let (begin, end) = (len * (share[0] - 1) / share[1], len * share[0] / share[1]);
+    let (number, of) = shard.split_once('/').expect("as in 2/3");
+    let (number, of): (usize, usize) = (number.parse().expect("2"), of.parse().expect("3"));
+    let (begin, end) = (
+        mutants.len() * (number - 1) / of,
+        mutants.len() * number / of,
+    );
     mutants.into_iter().take(end).skip(begin).collect()
 }
 

@@ -249,14 +249,12 @@ fn inexact_products() -> History {
     play(rule(3, 7_000, 3, 1), steps)
 }
 
-/// A bucket of another max that no quota has room for.
+/// A burst that no quota may have, in a bucket of another max.
 fn damaged_burst() -> History {
     let burst = Step::Field(1, 4, Number::Is(1 << 51));
     let other = Step::Rule(0, rule(5, 5_000, 3, 4));
-    play(
-        rule(3, 5_000, 3, 4),
-        vec![take_one(), burst, other, take_one()],
-    )
+    let steps = vec![take_one(), burst, other, take_one()];
+    play(rule(3, 5_000, 3, 4), steps)
 }
 
 /// The older one of two entries has the larger total, and has left the window.
