@@ -17,7 +17,8 @@
 -- A counter has
 --   quota, used
 --   needed_until      its last charge and as long as a full counter counts
---   refundable_since  takes from before this are not told apart in it, and not given back
+--   refundable_since  takes from before this are not given back: they are not told apart in it, or
+--                     have drained
 -- and what its algorithm adds. The algorithm gives
 --   own_mark          the byte that a state begins with
 --   own_state, own_counter

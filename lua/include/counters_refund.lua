@@ -22,25 +22,25 @@ local function load()
 end
 
 local function refund_all(number, apart)
-  local state, is_changed = load(), false
+  local state, is_changed, back = load(), false, {}
   local known, counters = state.known, state.known or {}
   if known and ranges then ranges.read(state, apart) end
   for _ = 1, number do
     next_receipt()
-    local units, back = 0, {}
+    local units = 0
     if known and ranges then ranges.before(state) end
     for t = 1, #counters do
       local counter = counters[t]
-      if receipt_windows[counter.quota.window] and receipt_stamp >= counter.refundable_since then
-        back[t] = refund_counter(counter)
-        units = max(units, back[t])
-      end
+      local is_own = receipt_windows[counter.quota.window]
+        and receipt_stamp >= counter.refundable_since
+      back[t] = is_own and refund_counter(counter)
+      units = max(units, back[t] or 0)
     end
     if units > 0 then
       is_changed = true
       if ranges then
-        -- What gives back less has begun to drain the take, and drained all before it. The ranges
-        -- say the most.
+        -- They note the most that a counter gave back. One that gave back less has drained all
+        -- takes before this one; with a later max it might not know that any more.
         for t = 1, #counters do
           if (back[t] or units) < units then counters[t].refundable_since = receipt_stamp end
         end

@@ -333,7 +333,8 @@ impl<T: Counter> AlgorithmState for Counters<T> {
         let parts: SmallVec<[Option<u64>; 1]> = own.collect();
         let refunded = parts.iter().flatten().copied().max().unwrap_or(0);
         for (kept, part) in self.kept.iter_mut().zip(parts) {
-            // It has begun to drain the take, and drained all before it; the ranges say the most.
+            // The ranges note the most that a counter gave back. One that gave back less has drained
+            // all takes before this one; with a later max it might not know that any more.
             if T::MAX_RANGES > 0 && part.is_some_and(|part| part < refunded) {
                 kept.refundable_since = stamp;
             }
@@ -428,8 +429,8 @@ impl<T: Counter> Counters<T> {
 #[derive(Debug, Clone)]
 struct KeptCounter<T> {
     counter: T,
-    /// Takes that were charged before this instant are not told apart in it, or before a reset, and
-    /// so not given back.
+    /// Takes that were charged before this instant are not given back: they are not told apart in
+    /// it, or have drained, or were charged before a reset.
     refundable_since: u64,
 }
 

@@ -32,7 +32,9 @@ use crate::quota::Quota;
 ///
 /// If more than 2^52 units (4.5·10^15) were charged to the key since a take, its refund may give
 /// back units of later takes. Only plans that count bytes, at 100 GB a second beside a window of
-/// days, get there.
+/// days, get there. Another unit may be given back too much where a key has several quotas and two
+/// takes of one microsecond: if the later one is given back after a part of it has drained from one
+/// bucket alone, and then the earlier one in the very microsecond in which the max changes.
 ///
 /// ```
 /// use std::time::Duration;
