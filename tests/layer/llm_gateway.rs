@@ -105,7 +105,6 @@ async fn two_processes_and_a_redis_that_is_gone_for_a_while() {
     let model = Arc::new(Model::default());
     let apps = [(); 2].map(|()| {
         let store = Resilient::redis(&*server.url, "gateway").expect("an address");
-        // Beside busy neighbours a take may miss 50 ms, and the share would decide.
         let store = store.timeout(Duration::from_secs(1));
         let limits = of_toml(LIMITS).store(store.fallback(Share::of_processes(2)));
         gateway(&limits, &model, &customers).expect("a rule")

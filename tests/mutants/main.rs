@@ -57,10 +57,8 @@ fn chosen() -> Vec<Mutant> {
     let shard = env::var("TIDEGATE_SHARD").unwrap_or_else(|_| "1/1".to_owned());
     let (number, of) = shard.split_once('/').expect("as in 2/3");
     let (number, of): (usize, usize) = (number.parse().expect("2"), of.parse().expect("3"));
-    let (begin, end) = (
-        mutants.len() * (number - 1) / of,
-        mutants.len() * number / of,
-    );
+    let len = mutants.len();
+    let (begin, end) = (len * (number - 1) / of, len * number / of);
     mutants.into_iter().take(end).skip(begin).collect()
 }
 
