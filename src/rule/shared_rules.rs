@@ -311,6 +311,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "10,000 paths take an interpreter minutes")]
     fn beyond_the_bound_every_path_counts_as_used() {
         let mut used = UsedPaths::default();
         let add = |used: &mut UsedPaths, number: usize| used.add(&number.to_string());
