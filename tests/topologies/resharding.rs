@@ -1,7 +1,7 @@
 //! Slots that move from one master to another under load.
 
 use kit::cluster::Plan;
-use kit::load::{Load, allowed, store, take};
+use kit::load::{Load, allowed, reach_all_nodes, store, take};
 use tidegate::Redis;
 
 use crate::*;
@@ -104,6 +104,7 @@ async fn is_used_up(store: &RedisStore, names: &[String], each: u64) -> bool {
 async fn takes_over_several_counts_follow_their_slot() {
     let cluster = Cluster::start(&Plan::default());
     let store = store(cluster.url()).await;
+    reach_all_nodes(&store).await;
     let user = Subject::new("user", Everyone).limit(Quota::per_hour(40));
     let all = Subject::new("everyone", Everyone).limit(Quota::per_hour(60));
     let rule = Arc::new(Rule::joint("p", [user, all]).expect("a valid rule"));

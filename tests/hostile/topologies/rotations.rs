@@ -3,7 +3,7 @@
 use kit::load::{HICCUP, TIMEOUT, take};
 use kit::process::Process;
 use tidegate::redis::{Credentials, RedisAddress};
-use tokio::time::{Instant as TokioInstant, interval};
+use tokio::time::interval;
 
 use crate::prelude::*;
 
@@ -138,10 +138,8 @@ async fn users_that_end(place: &Place<'_>, stalls: &Stalls) {
     assert!(!before.is_empty());
     let until = Instant::now() + period * u32::try_from(changes + 1).expect("few");
     let load = tokio::spawn(ask_steadily(store.clone(), until));
-    let mut next = TokioInstant::now();
     for number in 1..=changes {
-        next += period;
-        tokio::time::sleep_until(next).await;
+        tokio::time::sleep(period).await;
         if number > 1 {
             let (old, _) = user(number - 2);
             place.all(&format!("ACL DELUSER {old}"));
@@ -172,10 +170,9 @@ async fn passwords_that_change(place: &Place<'_>, stalls: &Stalls) {
     let store = store_at(place, &now).await;
     let until = Instant::now() + period * u32::try_from(changes + 1).expect("few");
     let load = tokio::spawn(ask_steadily(store.clone(), until));
-    let (mut next, mut ends) = (TokioInstant::now(), Vec::new());
+    let mut ends = Vec::new();
     for number in 1..=changes {
-        next += period;
-        tokio::time::sleep_until(next).await;
+        tokio::time::sleep(period).await;
         now.set(set(number));
         ends.push(Instant::now());
         let all = place.servers.iter().chain(&place.sentinels);
