@@ -172,6 +172,7 @@ async fn passwords_that_change(place: &Place<'_>, stalls: &Stalls) {
     let load = tokio::spawn(ask_steadily(store.clone(), until));
     let mut ends = Vec::new();
     for number in 1..=changes {
+        // Not at fixed times: after a stall, two changes at once would find no connection to end.
         tokio::time::sleep(period).await;
         now.set(set(number));
         ends.push(Instant::now());
