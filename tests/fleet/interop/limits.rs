@@ -88,7 +88,7 @@ async fn windows_hold_the_rate() {
     for &(rate, interval) in rates {
         let rust = median(&[Rust, Rust, Rust], rate, interval).await;
         assert!(rust <= rate, "{rust}");
-        // One run says little: two grants are chance, a JVM's pause between clock and call is more.
+        // Two grants above it are chance; a JVM that pauses between clock and call gives more.
         let chance = if is_long() { 0 } else { 2 + rate / 20 };
         for pair in 1..=3 {
             let java = median(&[Java, Java, Java], rate, interval).await;

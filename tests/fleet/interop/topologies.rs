@@ -38,7 +38,7 @@ fn a_waiter_is_woken_everywhere() {
 }
 
 /// Each language has 35 % of the holds at least, and nobody waits for more than a second, or on a
-/// busy machine for much longer than on one server beside it. Of three contests, one says so.
+/// busy machine for much longer than on one server. One fair contest of three is enough.
 #[test]
 #[ignore = "tests/interop.sh builds the Java half"]
 fn each_language_has_its_share_at_each_master() {

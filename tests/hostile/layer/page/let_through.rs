@@ -13,7 +13,7 @@ pub(super) async fn obeys(app: &App, name: &str, status: u16) -> Duration {
     in_time(name, async || app.search(name).await == status).await
 }
 
-/// Until it is so; at most 250 looks, which are 5 s at least: as many on a busy machine take longer.
+/// Until it is so; at most 250 looks: 5 s, and longer on a busy machine.
 pub(super) async fn in_time(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
     let (began, mut looks) = (Instant::now(), 0);
     while !is_so().await {
