@@ -1,7 +1,7 @@
 //! Ways to connect, and what is in the way.
 
 use kit::cluster::Plan;
-use kit::load::{allowed, store, take, until};
+use kit::load::{allowed, reached, store, take, until};
 use kit::process::Process;
 use kit::sentinels::{NAME, Sentinels};
 use tidegate::Redis;
@@ -32,7 +32,7 @@ async fn a_cluster_is_found_through_any_node_that_answers() {
         stranger.address()
     );
     let started = Instant::now();
-    let store = store(&url).await;
+    let store = reached(&url).await;
     println!(
         "| wrong seeds first: refused, mute, no cluster | a connection | {} ms | - | - |",
         started.elapsed().as_millis()

@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join_all;
 use kit::cluster::Plan;
-use kit::load::{allowed, reach_all_nodes, store, take, until};
+use kit::load::{allowed, reached, store, take, until};
 use kit::lock_oracle::Ledger;
 use kit::log::Log;
 use kit::process::Process;
@@ -13,7 +13,6 @@ use crate::*;
 
 /// Many keys, in batches, and what is given back.
 async fn takes_and_refunds(store: &RedisStore) {
-    reach_all_nodes(store).await;
     for algorithm in Algorithm::ALL {
         let rule = kit::clocked::by(algorithm, algorithm.name(), 3, HOUR);
         let user = |user: u32| kit::take(&rule, user);
@@ -95,7 +94,7 @@ async fn one_at_a_time(url: &str) {
 async fn on_a_cluster() {
     let cluster = Cluster::start(&Plan::default());
     let url = cluster.url();
-    takes_and_refunds(&store(&url).await).await;
+    takes_and_refunds(&reached(&url).await).await;
     let names = ["a", "b", "c", "{eu}:d", "e}f{g}"];
     join_all(names.map(|name| limiter_and_lock(&url, name))).await;
     one_at_a_time(&url).await;
@@ -110,7 +109,7 @@ async fn on_a_cluster() {
 #[tokio::test]
 async fn joint_takes_on_a_cluster() {
     let cluster = Cluster::start(&Plan::default());
-    let store = store(&cluster.url()).await;
+    let store = reached(&cluster.url()).await;
     let log = Log::start();
     let told = || {
         let lines = log.lines().into_iter();
@@ -149,9 +148,7 @@ async fn joint_takes_on_a_cluster() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_on_a_cluster() {
     let cluster = Cluster::start(&Plan::default());
-    let (here, there) = (store(&cluster.url()).await, store(&cluster.url()).await);
-    reach_all_nodes(&here).await;
-    reach_all_nodes(&there).await;
+    let (here, there) = (reached(&cluster.url()).await, reached(&cluster.url()).await);
     for (algorithm, prefix) in Algorithm::ALL
         .into_iter()
         .zip(["a:", "{a}:", "x{a}:", "{a:"])
@@ -182,7 +179,7 @@ async fn holds_on_a_cluster() {
 async fn behind_sentinels() {
     let redis = Sentinels::start();
     let url = redis.url();
-    takes_and_refunds(&store(&url).await).await;
+    takes_and_refunds(&reached(&url).await).await;
     limiter_and_lock(&url, "a").await;
     one_at_a_time(&url).await;
     redis.fail_over();

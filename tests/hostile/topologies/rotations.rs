@@ -108,7 +108,7 @@ async fn store_at(place: &Place<'_>, now: &Now) -> RedisStore {
     let store = RedisStore::connect(now.address(&place.url)).await;
     // A busy machine delays more than a password: only what fails at once is lost here.
     let store = store.expect("it may").timeout(PATIENT);
-    kit::load::reach_all_nodes(&store).await;
+    store.ready(PATIENT).await.expect("all nodes decide");
     store
 }
 
