@@ -170,7 +170,8 @@ async fn a_store_that_cannot() {
             assert_ne!(found.source(), Source::Fallback, "{name}");
             assert!(reset(&store, &one).await);
         }
-        let charge = charge(&store, &one).await;
+        // One key's charge may be in the same microsecond as its reset, and then gives nothing back.
+        let charge = charge(&store, &take(&lacks, "y", 3)).await;
         assert_eq!(settle(&charge, 1).await.given_back, 2, "{name}");
     }
 }
