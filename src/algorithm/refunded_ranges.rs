@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn ranges_that_meet_become_one() {
         let mut ranges = RefundedRanges::default();
-        for (unit, units) in [(10, 2), (14, 2), (20, 1), (12, 2), (10, 1)] {
+        for (unit, units) in [(10, 2), (10, 1), (14, 3), (20, 1), (13, 1)] {
             ranges.add(unit, units, 0, 8);
         }
         assert_eq!(
@@ -202,6 +202,21 @@ mod tests {
         assert_eq!(ranges.from(0), 5);
         ranges.cut(10);
         assert!(ranges.is_empty());
+    }
+
+    #[test]
+    fn of_too_many_the_nearest_become_one_or_those_that_count_no_more() {
+        for (first, expected) in [
+            (0, [(0, 1), (10, 2), (30, 1)]),
+            (12, [(0, 2), (13, 1), (30, 1)]),
+        ] {
+            let mut ranges = RefundedRanges::default();
+            for unit in [0, 10, 13, 30] {
+                assert_eq!(ranges.add(unit, 1, first, 3), unit == 30);
+            }
+            let found = ranges.ranges().iter().map(|it| (it.start, it.units));
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{first}");
+        }
     }
 
     /// However many there are, never more of the last units were given back than should be.
