@@ -74,7 +74,7 @@ case "${1:-}" in
       "--lib --test=structure --test=laws --test=histories" \
       "--test=store" \
       "--test=layer" \
-      "--test=limiter --test=lock --test=topologies -- --test-threads=6"
+      "--test=limiter --test=lock --test=topologies -- --test-threads=3"
     step "examples in docs" "${test[@]}" --doc
     finish
     ;;
