@@ -226,9 +226,10 @@ impl RedisStore {
     }
 
     /// How long a decision may take, with all waiting. A process that was slow itself waits longer
-    /// by as much as it was late, at most once more this time. Of this and
-    /// [`Resilient::timeout`](crate::Resilient::timeout) around the store, the earlier one counts.
-    /// Default: that around the store; without one, 50 ms.
+    /// by as much as it was late, at most once more this time. Whatever this is, a decision fails
+    /// once its server has not been connected to for 0.3 to 2 s, by what the last connection took.
+    /// Of this and [`Resilient::timeout`](crate::Resilient::timeout) around the store, the earlier
+    /// one counts. Default: that around the store; without one, 50 ms.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
