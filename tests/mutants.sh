@@ -14,8 +14,8 @@ export TIDEGATE_MUTANTS=${1:-list}
 if [ "$TIDEGATE_MUTANTS" = tool ]; then
   command -v cargo-mutants >/dev/null || cargo install cargo-mutants --locked --root target/tools
   mkdir -p target/mutants-of-tool
-  PATH=$PWD/target/tools/bin:$PATH cargo mutants --list --json --diff -p tidegate \
-    >target/mutants-of-tool/list.json
+  PATH=$PWD/target/tools/bin:$PATH cargo mutants --list --json --diff \
+    -p tidegate -p tidegate-base -p tidegate-redisson >target/mutants-of-tool/list.json
 fi
 cargo test -p tidegate -p tidegate-tests --all-features --test mutants -- \
   --ignored --nocapture --exact every_mutant_is_noticed

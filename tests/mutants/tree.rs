@@ -37,13 +37,7 @@ impl Tree {
         let folder = tempfile::tempdir().expect("a folder");
         let listed = Command::new("git")
             .current_dir(kit::root())
-            .args([
-                "ls-files",
-                "-z",
-                "--cached",
-                "--others",
-                "--exclude-standard",
-            ])
+            .args("ls-files -z --cached --others --exclude-standard".split(' '))
             .output()
             .expect("git");
         let names = String::from_utf8(listed.stdout).expect("names");
@@ -70,13 +64,7 @@ impl Tree {
             Change::Patch(patch) => {
                 let patched = Command::new("patch")
                     .current_dir(self.folder.path())
-                    .args([
-                        "--strip=1",
-                        "--force",
-                        "--quiet",
-                        "--reject-file=-",
-                        "--input",
-                    ])
+                    .args("--strip=1 --force --quiet --reject-file=- --input".split(' '))
                     .arg(patch)
                     .output();
                 let is_patched = patched.expect("`patch` is installed").status.success();
