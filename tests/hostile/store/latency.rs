@@ -25,18 +25,23 @@ fn clients<T: Clone + Send + 'static, F: Future<Output = ()> + Send + 'static>(
     }))
 }
 
-/// What a bystander loses of its decisions, one after the other.
-pub(crate) async fn lost(store: &impl Store, number: usize) -> Vec<Lost> {
-    let bystander = take(&rule("bystander", 1_000_000, HOUR), "");
-    let mut lost = Vec::new();
-    for _ in 0..number {
-        let began = Instant::now();
-        if let Err(error) = store.take(&bystander).await {
-            lost.push(Lost::since(began, error));
-            sleep(millis(3)).await;
+/// What a bystander loses of its decisions, one after the other. It is a task like the PINGs that it
+/// is compared with: the thread of the test competes with those of the runtime.
+pub(crate) async fn lost(store: &RedisStore, number: usize) -> Vec<Lost> {
+    let store = store.clone();
+    let asked = tokio::spawn(async move {
+        let bystander = take(&rule("bystander", 1_000_000, HOUR), "");
+        let mut lost = Vec::new();
+        for _ in 0..number {
+            let began = Instant::now();
+            if let Err(error) = store.take(&bystander).await {
+                lost.push(Lost::since(began, error));
+                sleep(millis(3)).await;
+            }
         }
-    }
-    lost
+        lost
+    });
+    asked.await.expect("no panic")
 }
 
 fn hasty_rule() -> Arc<Rule> {
