@@ -89,14 +89,18 @@ async fn others_go_before_who_asks_again() {
 #[tokio::test]
 async fn others_go_between_those_who_wait() {
     let (server, lock) = a_lock().await;
-    let server = Arc::new(server);
-    for hold_for in [Duration::ZERO, HOLD] {
+    for (hold_for, is_dropped) in [(HOLD, true), (HOLD, false), (Duration::ZERO, false)] {
         let neighbour = slow_neighbour(&server).await;
         let ours = (0..4).map(|_| {
-            let (lock, server) = (lock.clone(), Arc::clone(&server));
+            let lock = lock.clone();
             tokio::spawn(async move {
                 loop {
-                    hold(&server, &lock, hold_for).await;
+                    let guard = lock.holds().await;
+                    sleep(hold_for).await;
+                    match is_dropped {
+                        true => drop(guard),
+                        false => frees(guard).await,
+                    }
                 }
             })
         });
