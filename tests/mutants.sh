@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export TIDEGATE_MUTANTS=${1:-list}
-# That of the nightly would draw forty others each time, and other histories to notice them.
+# The seed of the nightly would draw forty others each time, and other histories to notice them.
 unset TIDEGATE_SEED
 if [ "$TIDEGATE_MUTANTS" = tool ]; then
   command -v cargo-mutants >/dev/null || cargo install cargo-mutants --locked --root target/tools

@@ -103,7 +103,7 @@ fn command(test: &str) -> String {
     }
 }
 
-/// In which folders [`EACH`] of `cargo mutants` are tried.
+/// The folders of which [`EACH`] mutants of `cargo mutants` are drawn.
 const DRAWN: &str = "src/algorithm src/callback src/config src/key src/layer src/rule src/store \
     crates/base/src/connection crates/redisson/src/limiter crates/redisson/src/lock";
 const EACH: usize = 4;
@@ -120,6 +120,7 @@ pub(crate) fn of_tool() -> Vec<Mutant> {
         let of_place = listed.as_array().expect("an array").iter();
         let of_place = of_place.filter(|it| file_of(it).starts_with(place));
         let mut of_place: Vec<_> = of_place.collect();
+        assert!(of_place.len() >= EACH, "too few are listed of {place}");
         for _ in 0..EACH {
             let at = random.below(of_place.len() as u64) as usize;
             let one = of_place.swap_remove(at);
