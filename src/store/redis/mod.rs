@@ -226,10 +226,10 @@ impl RedisStore {
     }
 
     /// How long a decision may take, with all waiting. A process that was slow itself waits longer
-    /// by as much as it was late, at most once more this time. Whatever this is, a decision fails
-    /// once its server has not been connected to for 0.3 to 2 s, by what the last connection took.
-    /// Of this and [`Resilient::timeout`](crate::Resilient::timeout) around the store, the earlier
-    /// one counts. Default: that around the store; without one, 50 ms.
+    /// by as much as it was late, at most once more this time. However long it is, a decision fails
+    /// after 0.3 to 2 s without a connection to its server; the longer the last connection took to
+    /// open, the later. If [`Resilient::timeout`](crate::Resilient::timeout) around the store ends
+    /// earlier, that one counts. Default: that around the store; without one, 50 ms.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
