@@ -409,7 +409,7 @@ impl SlidingLog {
 
     fn charge(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
-        if self.entries.total() + cost > MODULUS_MASK {
+        if self.entries.total().saturating_add(cost) > MODULUS_MASK {
             // Its numbers are in order. What was given back counts again.
             self.refunded.clear();
         }
