@@ -319,7 +319,11 @@ impl RuleSettings {
             if !is_kind && self.subjects.iter().all(|it| it.name() != &**name) {
                 return Err(RuleError::UnknownSubject(name.to_string()));
             }
-            let is_of_it = |it: &Policy| it.subject().or(first) == Some(&**name);
+            // A kind may be lifted for the other subjects.
+            let is_of_it = |it: &Policy| match is_kind {
+                true => self.subjects.len() < 2 && it.kind() == &**name,
+                false => it.subject().or(first) == Some(&**name),
+            };
             if plan.given().iter().any(is_of_it) {
                 return Err(RuleError::UnlimitedQuota(name.to_string()));
             }
