@@ -188,7 +188,8 @@ impl<S: Store> Resilient<S> {
     /// [shadow rules](crate::Rule::into_shadow). Refunds, settlements, holds and resets have a bound
     /// of their own, of 16,384, and refunds [by outcome](crate::Rule::with_refund_on) another one.
     /// Beyond theirs they ask again every 10 to 50 ms until their time-out is over, and only then
-    /// fail. A future that is dropped gives its place back.
+    /// fail. A future that is dropped gives its place back; one that is kept and not polled holds it
+    /// beyond its time-out.
     pub fn in_flight(mut self, max: impl Into<Option<usize>>) -> Self {
         self.options_mut().in_flight = max.into();
         self

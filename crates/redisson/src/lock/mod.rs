@@ -40,8 +40,8 @@
 //!   Redis has lost its data, unless its clock goes back at the same time.
 //! - A caller's first call is sent immediately, and acquires the lock if it is free. Denied callers
 //!   wait: those of one process are served in the order of their arrival, and one of them asks for
-//!   all. A release wakes the first of them. If the message of a release is lost, they ask once a
-//!   second.
+//!   all. A release wakes the first of them. If the message of a release is lost, or the first of
+//!   them is kept and no longer polled, they ask once a second.
 //! - Processes take turns. A process that has held the lock 16 times in a row, or for 10 ms, while
 //!   others wait leaves it to them until each may have had as many holds. If nobody takes the lock
 //!   for 5 ms, the process goes on. A caller asks immediately, regardless of turns, if it tries
