@@ -417,10 +417,9 @@ impl Playing {
             let state = decision.quotas().last().expect("of the period");
             let left = budget.max.saturating_sub(period.used);
             assert_eq!(state.remaining(), left, "{context}");
-            let ends_in = if period.used == 0 {
-                0
-            } else {
-                period.end - self.now
+            let ends_in = match period.used {
+                0 => 0,
+                _ => period.end - self.now,
             };
             let told = state.reset_after().as_micros();
             assert_eq!(told, u128::from(ends_in), "{context}");

@@ -403,11 +403,8 @@ async fn nobody_waits() {
 async fn what_is_left_is_nothing_until_then() {
     let world = world(locked(lockout()));
     answers(&world, "alice", &[401; 3]).await;
-    let peeked = world
-        .limits
-        .peek("login", "alice")
-        .await
-        .expect("an answer");
+    let peeked = world.limits.peek("login", "alice").await;
+    let peeked = peeked.expect("an answer");
     let peeked = peeked.expect("there is a rule");
     assert_eq!((peeked.remaining(), peeked.reset_after()), (0, QUARTER));
     let usage = world.limits.usage(["login"]).expect("it has a key");

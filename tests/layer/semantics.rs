@@ -164,10 +164,8 @@ async fn what_is_used_of_each_quota() {
                 .cost(5)
                 .await
                 .expect("room");
-            let left = alone
-                .peek("alone", algorithm.name())
-                .await
-                .expect("an answer");
+            let left = alone.peek("alone", algorithm.name()).await;
+            let left = left.expect("an answer");
             assert_eq!(used(left.as_ref()), [(5, 7)]);
             let blocked = limits
                 .block(algorithm.name(), "alice", WINDOW, "a test")

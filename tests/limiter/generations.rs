@@ -166,11 +166,7 @@ async fn the_generation_of_a_release_counts_on() {
             assert!(!limiter.takes(1).await, "{}", releases.names);
             // The third generation alone tells grants apart.
             let back = permit.expect("2 are free").release().await;
-            let expected = if generation == Generation::Third {
-                2
-            } else {
-                0
-            };
+            let expected = 2 * u64::from(generation == Generation::Third);
             assert_eq!(back.expect("an answer"), expected, "{}", releases.names);
         }
     }

@@ -158,10 +158,8 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let cluster = Cluster::start(&Plan::default());
     let node = (cluster.owner("CurrentLimiter:p") + 1) % 3;
     let store = store(cluster.nodes[node].url()).await;
-    let error = store
-        .take(&take("p", 3))
-        .await
-        .expect_err("another node has it");
+    let answer = store.take(&take("p", 3)).await;
+    let error = answer.expect_err("another node has it");
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
 }
