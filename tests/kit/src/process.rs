@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis_test::utils::get_random_available_port;
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 /// A running server, with a folder of its own; both are gone when it is dropped.
 pub struct Process {
@@ -14,6 +15,7 @@ pub struct Process {
     folder: Arc<TempDir>,
     arguments: Vec<String>,
     pub port: u16,
+    held: Option<TcpSocket>,
 }
 
 impl Process {
@@ -58,6 +60,7 @@ impl Process {
             folder: Arc::clone(folder),
             arguments: all,
             port,
+            held: None,
         };
         process.answers().then_some(process)
     }
@@ -149,18 +152,20 @@ impl Process {
     pub fn kill(&mut self) {
         self.child.kill().expect("our child");
         self.child.wait().expect("our child");
+        self.held = Some(crate::server::hold(self.port));
     }
 
     /// Starts it again, after [`Process::kill`], with these arguments besides, and does not wait.
     pub fn respawn(&mut self, besides: &[&str]) {
         let besides = besides.iter().map(|&word| word.to_owned());
         self.arguments.extend(besides);
+        self.held = None;
         self.child = spawn(&self.folder, &self.arguments);
     }
 
     /// Starts it again, after [`Process::kill`], with what it wrote down in its folder.
     pub fn restart(&mut self) {
-        self.child = spawn(&self.folder, &self.arguments);
+        self.respawn(&[]);
         assert!(self.answers(), "the port was taken meanwhile");
     }
 }

@@ -8,6 +8,7 @@ use redis::ConnectionAddr;
 use redis_test::server::RedisServer;
 use redis_test::utils::get_random_available_port;
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 use crate::fake_clock::FakeClock;
 
@@ -20,6 +21,7 @@ pub struct Redis {
     environment: Vec<(&'static str, String)>,
     /// Where its dumps go.
     folder: TempDir,
+    held: Option<TcpSocket>,
 }
 
 impl Redis {
@@ -56,6 +58,7 @@ impl Redis {
                 arguments,
                 environment: environment.to_vec(),
                 folder,
+                held: None,
             };
             // Another process may take the free port first; then this server is gone at once.
             if redis.answers() {
@@ -193,6 +196,8 @@ impl Redis {
     /// Ends the server at once, as a crash would.
     pub fn kill(&mut self) {
         self.server.stop();
+        let (_, port) = self.server.host_and_port().expect("a TCP server");
+        self.held = Some(hold(port));
     }
 
     /// Starts a server on the same port, after [`Redis::kill`]: an empty one, if nothing was saved.
@@ -203,9 +208,19 @@ impl Redis {
 
     /// The same, without waiting for an answer.
     pub fn respawn(&mut self) {
+        self.held = None;
         let addr = self.server.addr.clone();
         self.server = spawn(addr, &self.environment, &self.arguments, self.folder.path());
     }
+}
+
+/// Holds the port of a server that is gone: who connects is refused, and no other server gets it.
+pub(crate) fn hold(port: u16) -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("an option");
+    let address = ([127, 0, 0, 1], port).into();
+    socket.bind(address).expect("its port");
+    socket
 }
 
 /// Of what `INFO commandstats` shows.
