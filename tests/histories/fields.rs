@@ -262,10 +262,9 @@ impl Told<'_> {
             let pause = (end - client.now) / 8 * u64::from(part % 9);
             client.now += pause;
             let is_last = at + 1 == parts.len();
-            let units = if is_last {
-                left
-            } else {
-                left / 8 * u64::from(part / 9 % 9)
+            let units = match is_last {
+                true => left,
+                false => left / 8 * u64::from(part / 9 % 9),
             };
             let decision = client.take(units);
             ensure!(

@@ -472,10 +472,9 @@ impl Reference<'_> {
             return Ok(());
         };
         let at_most = if self.spec.is_joint() { None } else { at_most };
-        let units = if self.spec.is_joint() {
-            units % 1_000
-        } else {
-            units
+        let units = match self.spec.is_joint() {
+            true => units % 1_000,
+            false => units,
         };
         let take = take.with_cost(units);
         self.note(&take, Act::Owe(units, at_most), Vec::new());

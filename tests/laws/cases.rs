@@ -49,10 +49,9 @@ fn a_new_quota_counts_nothing_that_is_longer_ago(algorithm: Algorithm) {
     take(&mut count, algorithm, 100 * MILLI, &old, 1);
     let left = |now| remaining(&count, algorithm, now, &new)[1];
     // Another window is another counter. A log has none.
-    let begins_with = if algorithm == Algorithm::SlidingLog {
-        2
-    } else {
-        3
+    let begins_with = match algorithm == Algorithm::SlidingLog {
+        true => 2,
+        false => 3,
     };
     assert_eq!(left(108 * MILLI - 1), begins_with);
     assert_eq!(left(108 * MILLI), 3);

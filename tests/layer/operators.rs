@@ -55,10 +55,9 @@ async fn a_raise_multiplies_the_quotas_that_a_request_has() {
         ] {
             let decision = call.await.expect("there is room").decision;
             let left = decision.expect("a decision").quotas()[0].remaining();
-            let most = if algorithm == Algorithm::Gcra {
-                most.1
-            } else {
-                most.0
+            let most = match algorithm == Algorithm::Gcra {
+                true => most.1,
+                false => most.0,
             };
             assert!(
                 left < most.max(1) && left + 3 > most,
@@ -530,10 +529,9 @@ fn a_runtime_without_a_timer_is_told_each_time() {
     let [timed, untimed] = [true, false].map(|is_timed| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_io();
-        let runtime = if is_timed {
-            runtime.enable_time()
-        } else {
-            runtime
+        let runtime = match is_timed {
+            true => runtime.enable_time(),
+            false => runtime,
         };
         runtime.build().expect("a runtime")
     });

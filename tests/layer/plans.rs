@@ -30,10 +30,9 @@ fn limits() -> Limits {
 
 /// A request of this user, and of this plan if it is not empty.
 async fn answer(app: &Router, user: &str, plan: &str) -> Answer {
-    let plan = if plan.is_empty() {
-        ""
-    } else {
-        &format!(", x-plan: {plan}")
+    let plan = match plan.is_empty() {
+        true => "",
+        false => &format!(", x-plan: {plan}"),
     };
     ask(app, "/", &format!("x-user: {user}{plan}")).await
 }

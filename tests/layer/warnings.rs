@@ -319,10 +319,9 @@ async fn redis_decides_nothing() {
     ] {
         let log = Log::start();
         let store = Resilient::redis(url, "shop").expect("an address");
-        let time = if expected.is_empty() {
-            PATIENT
-        } else {
-            TEN / 100
+        let time = match expected.is_empty() {
+            true => PATIENT,
+            false => TEN / 100,
         };
         let store = store.processes(1).timeout(time);
         let limits = limits([roomy("login")]).key(Everyone).store(store);

@@ -86,10 +86,9 @@ async fn a_long_lease_ends_with_its_guard() {
         let left = || async { lock.remaining().await.expect("an answer").expect("a lease") };
         assert!(left().await > hour - 5 * SECOND);
         frees(inner).await;
-        let lease = if is_fixed {
-            20 * SECOND
-        } else {
-            Lock::DEFAULT_LEASE
+        let lease = match is_fixed {
+            true => 20 * SECOND,
+            false => Lock::DEFAULT_LEASE,
         };
         let rest = left().await;
         assert!(rest <= lease && rest > lease - 3 * SECOND, "{rest:?}");

@@ -209,10 +209,9 @@ async fn history(stores: &kit::clocked::Stores, seed: u64, steps: usize) {
                     assert_eq!(decision.verdict(), verdict, "{}", at());
                     let left = of.max.saturating_sub(period.used);
                     assert_eq!(state.remaining(), left, "{}", at());
-                    let reset = if period.used == 0 {
-                        Duration::ZERO
-                    } else {
-                        ends_in
+                    let reset = match period.used == 0 {
+                        true => Duration::ZERO,
+                        false => ends_in,
                     };
                     assert_eq!(state.reset_after(), reset, "{}", at());
                     assert_eq!(state.max(), of.max, "{}", at());

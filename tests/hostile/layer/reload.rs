@@ -85,10 +85,9 @@ impl Service {
     fn remove(&self) {
         let file = &self.file;
         let is_folder = fs::symlink_metadata(file).is_ok_and(|found| found.is_dir());
-        let _ = if is_folder {
-            fs::remove_dir(file)
-        } else {
-            fs::remove_file(file)
+        let _ = match is_folder {
+            true => fs::remove_dir(file),
+            false => fs::remove_file(file),
         };
     }
 

@@ -295,10 +295,9 @@ impl Book {
                     levels[1] += if is_early { self.scale() } else { pace.into() };
                 }
             }
-            let units = if with_refunds {
-                entry.net()
-            } else {
-                entry.cost.into()
+            let units = match with_refunds {
+                true => entry.net(),
+                false => entry.cost.into(),
             };
             levels.iter_mut().for_each(|it| *it += units * self.scale());
         }

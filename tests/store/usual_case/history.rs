@@ -422,10 +422,9 @@ impl History {
                 Step::Field(key, number, to) => {
                     // The entries of a sliding window stand behind a number of two bytes.
                     let is_entry = algorithm == Algorithm::SlidingWindow && *number > 7;
-                    let at = if is_entry {
-                        60 + 7 * (number - 8)
-                    } else {
-                        2 + 7 * number
+                    let at = match is_entry {
+                        true => 60 + 7 * (number - 8),
+                        false => 2 + 7 * number,
                     };
                     let to = match to {
                         Number::Is(number) => format!("={number}"),

@@ -252,10 +252,9 @@ async fn expect_busiest(rules: usize, quiet: usize, busy: usize) {
     let is_busy = |at: usize| at % 20 == 7;
     for second in 0..30 {
         for (at, name) in names.iter().enumerate() {
-            let times = if second > 5 && is_busy(at) {
-                busy
-            } else {
-                quiet
+            let times = match second > 5 && is_busy(at) {
+                true => busy,
+                false => quiet,
             };
             for _ in 0..times {
                 let _ = app.limits.check(name, "k").await;

@@ -98,10 +98,9 @@ async fn a_replica_whose_clock_is_off_takes_over() {
     for round in 0..=more_seconds() / 6 {
         let cases = OFF.map(|off| [(off, true), (off, false)]).concat();
         let histories = cases.into_iter().zip(0..).map(|((off, is_before), at)| {
-            let period = if (round + at / 2) % 2 == 0 {
-                &Period::DAY
-            } else {
-                &berlin
+            let period = match (round + at / 2) % 2 == 0 {
+                true => &Period::DAY,
+                false => &berlin,
             };
             history(period.clone(), off, is_before, 100 * round + 10 * at)
         });
