@@ -319,7 +319,7 @@ impl RuleSettings {
             if !is_kind && self.subjects.iter().all(|it| it.name() != &**name) {
                 return Err(RuleError::UnknownSubject(name.to_string()));
             }
-            // A kind may be lifted for the other subjects.
+            // Of several subjects, a kind may be lifted for those that the plan does not name.
             let is_of_it = |it: &Policy| match is_kind {
                 true => self.subjects.len() < 2 && it.kind() == &**name,
                 false => it.subject().or(first) == Some(&**name),

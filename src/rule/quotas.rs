@@ -87,7 +87,8 @@ impl Quotas {
     /// These quotas as a plan that lifts what it else keeps of its rule: the quotas of the
     /// [subjects](super::Subject) of these names, under `"max-concurrent"` all bounds of [requests
     /// at a time](super::Policy::concurrent), and under `"max-count"` all others. Default: nothing.
-    /// A rule without such a subject refuses them.
+    /// A rule without such a subject refuses them; so does one whose only key has quotas here of a
+    /// kind that is unlimited.
     ///
     /// ```
     /// use tidegate::rule::{Policy, Quotas};

@@ -35,7 +35,8 @@ pub enum RuleError {
     /// A quota, or a key, is of a subject that the rule does not have.
     #[error("there is no subject \"{0}\"")]
     UnknownSubject(String),
-    /// A plan has quotas of a subject that is [unlimited](super::Quotas::unlimited) under it.
+    /// A plan has quotas of a subject, or of the only key's kind, that is
+    /// [unlimited](super::Quotas::unlimited) under it.
     #[error("a quota of the plan is of \"{0}\", which it leaves unlimited, expected one of both")]
     UnlimitedQuota(String),
     /// Each subject may be absent, so that a request could count nowhere.
