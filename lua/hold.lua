@@ -14,7 +14,7 @@ local now = clock[1] * 1000000 + clock[2]
 -- A value of another type, or one that is no number, counts as no hold.
 local known = redis.pcall('GET', KEYS[1])
 local held_for = (type(known) == 'string' and tonumber(known) or 0) - now
-if not (held_for > ARGV[1] + 0 and held_for < TEN_YEARS) then
+if not (held_for > ARGV[1] + 0 and held_for <= TEN_YEARS) then
   held_for = ARGV[1] + 0
   if held_for > 0 then
     redis.call('SET', KEYS[1], string.format('%.0f', now + held_for), 'PX',

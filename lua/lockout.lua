@@ -4,8 +4,9 @@
 --
 -- KEYS[1]  what is known: a string of numbers, `held_until ends since step`, and ` reported:id` of
 --          each failure that counts. The key is held until `held_until`; the whole string is void
---          from `ends` on; takes that were admitted before `since` count nothing; `step` is how
---          many times in a row the key was held. Behind a hold stands the failure that began it.
+--          from `ends` on; takes that were admitted before `since` count nothing, unless they fail
+--          after more than SLOW_REQUEST; `step` is how many times in a row the key was held. Behind
+--          a hold stands the failure that began it.
 -- ARGV[1]  when the take was admitted, in microseconds by the server's clock
 -- ARGV[2]  the id of the failure; 0 for a success; `?` and `left` only ask
 -- ARGV[3]  how many failures hold the key
@@ -13,7 +14,8 @@
 -- ARGV[5]  for how many microseconds it is held each time, with spaces between them; the last one
 --          counts for all further times
 -- ARGV[6]  for how many microseconds behind the last hold its step is remembered
--- ARGV[7]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[7]  how many microseconds ago the failure was told first
+-- ARGV[8]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: of a failure that has begun a hold, how many times in a row the key was held; the same if
 -- asked by `?`, and the key is held; 0 otherwise. Asked by `left`, after how many more failures the
@@ -22,7 +24,7 @@
 -- In milliseconds: what has ended does no harm.
 local SLACK = 2000
 
-local clock = ARGV[7] and { 0, ARGV[7] } or redis.call('TIME')
+local clock = ARGV[8] and { 0, ARGV[8] } or redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local admitted, id, within, memory = math.min(ARGV[1] + 0, now), ARGV[2], ARGV[4] + 0, ARGV[6] + 0
 
@@ -34,7 +36,7 @@ held_until, ends = (held_until or 0) + 0, (ends or 0) + 0
 since, step = (since or 0) + 0, (step or 0) + 0
 if ends <= now then held_until, since, step, known = 0, 0, 0, '' end
 -- The clock went back: nothing is written with a later `since`.
-if held_until - now >= TEN_YEARS then held_until = 0 end
+if held_until - now > TEN_YEARS then held_until = 0 end
 if since > now + 1 then since = 0 end
 if now > held_until + memory then step = 0 end
 if id == '?' then return held_until > now and step or 0 end
@@ -51,11 +53,14 @@ for reported, one in string.gmatch(known or '', '(%d+):(%d+)') do
   end
 end
 if id == 'left' then return held_until > now and 0 or math.max(1, ARGV[3] - number) end
-if not is_new then return 0 end
+-- Who keeps the end of a request back guesses behind the hold, and not beside it.
+local is_slow = id ~= '0' and now - admitted > SLOW_REQUEST + ARGV[7]
+if not is_new and not is_slow then return 0 end
 
 local begun = 0
 if id ~= '0' then
-  number, failures = number + 1, failures .. string.format(' %.0f:%s', now, id)
+  -- In the instant of a hold, that of a slow request counts for the next one.
+  number, failures = number + 1, failures .. string.format(' %.0f:%s', math.max(now, since), id)
   if number >= ARGV[3] + 0 then
     local times = {}
     for time in string.gmatch(ARGV[5], '%d+') do times[#times + 1] = time end

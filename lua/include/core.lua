@@ -187,7 +187,7 @@ while first <= places do
     if known then
       local held_for = (tonumber(string.match(known, '^%d+')) or 0) - now
       local ends = tonumber(string.match(known, '^%d+ (%d+) '))
-      if held_for > 0 and held_for < TEN_YEARS then state.held_for = held_for end
+      if held_for > 0 and held_for <= TEN_YEARS then state.held_for = held_for end
       -- A success would end failures, or steps: see lockout.lua.
       if ends and ends > now and string.sub(known, -2) ~= ' 0' then
         state.allowed = ALLOWED_AFTER_FAILURES

@@ -1,6 +1,6 @@
 //! Counts the failures of a key, and says for how long it is held: the same as `lua/lockout.lua`.
 
-use super::constants::TEN_YEARS;
+use super::constants::{SLOW_REQUEST, TEN_YEARS};
 use super::core::Hold;
 
 /// After how many failures a key is held. Times are in microseconds.
@@ -17,8 +17,11 @@ pub(crate) struct LockoutSpec {
 /// The outcome of an admitted take, as it is reported, or a question about the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reported {
-    /// It failed. No other failure has this id.
-    Failed(u64),
+    /// It failed. No other failure has this id. It was told first so many microseconds ago.
+    Failed {
+        id: u64,
+        late: u64,
+    },
     Succeeded,
     /// No outcome: only asks how many times in a row the key was held.
     Nothing,
@@ -53,7 +56,7 @@ impl LockoutState {
     /// For how much longer the key is held.
     fn held_for(&self, now: u64) -> Option<u64> {
         let held = self.until.checked_sub(now)?;
-        (1..TEN_YEARS).contains(&held).then_some(held)
+        (1..=TEN_YEARS).contains(&held).then_some(held)
     }
 
     /// Whether a success would end failures or steps.
@@ -124,7 +127,7 @@ impl LockoutState {
                 let counted = known.filter(|(at, _)| counts(next.since, *at)).count();
                 return spec.after.saturating_sub(counted).max(1) as u64;
             }
-            Reported::Failed(id) => {
+            Reported::Failed { id, .. } => {
                 // It was reported before. The step of a hold that it has begun is returned again.
                 if let Some((at, _)) = next.failures.iter().find(|known| known.1 == id) {
                     return if *at < next.since { step_while_held } else { 0 };
@@ -132,7 +135,10 @@ impl LockoutState {
             }
             Reported::Succeeded => {}
         }
-        if admitted < next.since {
+        // Who keeps the end of a request back guesses behind the hold, and not beside it.
+        let took = now - admitted;
+        let is_slow = matches!(what, Reported::Failed { late, .. } if took > late.saturating_add(SLOW_REQUEST));
+        if admitted < next.since && !is_slow {
             return 0;
         }
         if what == Reported::Succeeded {
@@ -141,7 +147,7 @@ impl LockoutState {
         let since = next.since;
         next.failures.retain(|(at, _)| counts(since, *at));
         let begun = match what {
-            Reported::Failed(id) => next.fail(spec, now, id),
+            Reported::Failed { id, .. } => next.fail(spec, now, id),
             _ => 0,
         };
         let memory = if next.step > 0 { spec.forget_after } else { 0 };
@@ -152,7 +158,8 @@ impl LockoutState {
 
     /// Adds a failure, and holds the key if there are enough.
     fn fail(&mut self, spec: &LockoutSpec, now: u64, id: u64) -> u64 {
-        self.failures.push((now, id));
+        // In the instant of a hold, that of a slow request counts for the next one.
+        self.failures.push((now.max(self.since), id));
         if self.failures.len() < spec.after {
             return 0;
         }
@@ -169,7 +176,7 @@ impl LockoutState {
             _ => self.clone(),
         };
         // The clock went back: nothing is written with a later `since`.
-        if known.until >= now + TEN_YEARS {
+        if known.until > now + TEN_YEARS {
             known.until = 0;
         }
         if known.since > now + 1 {
@@ -197,8 +204,12 @@ mod tests {
         }
     }
 
+    fn failed(id: u64) -> Reported {
+        Reported::Failed { id, late: 0 }
+    }
+
     fn fail(state: &mut LockoutState, at: u64, id: u64) -> u64 {
-        state.report(&spec(), at * SECOND, at * SECOND, Reported::Failed(id))
+        state.report(&spec(), at * SECOND, at * SECOND, failed(id))
     }
 
     #[test]
@@ -245,17 +256,41 @@ mod tests {
     fn a_failure_counts_from_when_it_is_told() {
         let mut state = LockoutState::default();
         let slow = |at: u64| {
-            let failed = Reported::Failed(at);
+            let failed = failed(at);
             (at * SECOND, (at - 900) * SECOND, failed)
         };
         let steps = [1_000, 1_001, 1_002].map(slow);
         let steps = steps.map(|(now, admitted, what)| state.report(&spec(), now, admitted, what));
         assert_eq!(steps, [0, 0, 1]);
-        // Others that were admitted before the hold.
-        let (now, admitted, what) = slow(1_100);
-        assert_eq!(state.report(&spec(), now, admitted, what), 0);
-        assert_eq!(fail(&mut state, 1_100, 1), 0);
-        assert_eq!(fail(&mut state, 1_101, 2), 0);
+        // Others that were admitted before the hold, and end in its instant, bring the next one.
+        let steps = [1, 2, 3].map(|id| {
+            let what = failed(id);
+            state.report(&spec(), 1_002 * SECOND, 990 * SECOND, what)
+        });
+        assert_eq!(steps, [0, 0, 2]);
+        // Those that took no longer, or that were told first soon enough, do not.
+        for (took, late) in [(10, 0), (40, 30)] {
+            let (now, late) = (1_003 * SECOND, late * SECOND);
+            let known = state.clone();
+            for id in 10..50 {
+                let what = Reported::Failed { id, late };
+                assert_eq!(state.report(&spec(), now, now - took * SECOND, what), 0);
+            }
+            assert_eq!(state, known);
+        }
+    }
+
+    #[test]
+    fn a_hold_of_ten_years_begins_at_once() {
+        let mut state = LockoutState::default();
+        let spec = LockoutSpec {
+            holds: [TEN_YEARS].into(),
+            ..spec()
+        };
+        for id in 1..=3 {
+            state.report(&spec, SECOND, SECOND, failed(id));
+        }
+        assert_eq!(state.held_for(SECOND), Some(TEN_YEARS));
     }
 
     #[test]
@@ -290,7 +325,7 @@ mod tests {
         assert_eq!(state.held_for(1_021 * SECOND), None);
         assert!(!state.has_failures(1_021 * SECOND));
         assert_eq!(
-            state.report(&spec(), 1_022 * SECOND, 1_020 * SECOND, Reported::Failed(9)),
+            state.report(&spec(), 1_022 * SECOND, 1_020 * SECOND, failed(9)),
             0
         );
         assert!(!state.has_failures(1_022 * SECOND));

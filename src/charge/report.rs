@@ -33,6 +33,8 @@ const MAX_JITTER: Duration = Duration::from_millis(100);
 pub(super) struct OutcomeReport {
     pub(super) charge: Charge,
     change: Change,
+    /// When it was told.
+    since: Instant,
 }
 
 /// The callback for a failure that has begun a hold: its take, the step, and when the hold ends.
@@ -92,7 +94,8 @@ impl Charge {
     /// ```
     pub fn failed(&self) {
         let id = next_id();
-        self.ended(|receipt| Change::Failed { receipt, id });
+        let late = Duration::ZERO;
+        self.ended(|receipt| Change::Failed { receipt, id, late });
     }
 
     /// Says that the request has [failed](Self::failed), and asks how many failures are left until
@@ -156,7 +159,11 @@ impl Charge {
             Some(count) if count.name_in_store().has_key() => {
                 let mut charge = self.clone();
                 charge.stop_keeping_open();
-                self.inner.refunds.report(OutcomeReport { charge, change });
+                self.inner.refunds.report(OutcomeReport {
+                    charge,
+                    change,
+                    since: Instant::now(),
+                });
             }
             Some(_) if NO_KEY.failed() => {
                 let path = self.take().rule().path();
@@ -200,14 +207,18 @@ impl OutcomeReport {
     pub(super) fn ask(&self, bound: Duration) -> StoreFuture<u64> {
         let take = self.charge.take();
         let ask = take.first_question(take.cost()).unawaited(bound);
-        self.charge.store().change(&ask, &self.change)
+        let mut change = self.change.clone();
+        if let Change::Failed { late, .. } = &mut change {
+            *late = self.since.elapsed();
+        }
+        self.charge.store().change(&ask, &change)
     }
 
     /// Waits for the answer, and sends the report again until the store answers, or until the store
     /// may have forgotten an earlier report, and would count the failure twice.
     pub(super) async fn send_until_answered(self, mut answer: StoreFuture<u64>) {
         let within = self.charge.take().lockout().map_or(0, |it| it.within);
-        let (began, mut bound) = (Instant::now(), Ask::PATIENCE);
+        let mut bound = Ask::PATIENCE;
         loop {
             match Deadline::after(bound).wait_for(answer).await {
                 Some(Ok(step)) => return self.answered(step),
@@ -215,7 +226,7 @@ impl OutcomeReport {
                 _ => {}
             }
             sleep(PAUSE + jitter::up_to(MAX_JITTER)).await;
-            let left = Duration::from_micros(within).saturating_sub(began.elapsed());
+            let left = Duration::from_micros(within).saturating_sub(self.since.elapsed());
             if left.is_zero() {
                 return self.is_lost();
             }

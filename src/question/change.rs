@@ -62,7 +62,8 @@ pub enum Change {
     /// [lock-out](crate::rule::Lockout): after so many, its key is held. The number is 0, or if
     /// this failure has begun a hold, how many times in a row the key was held. A failure counts
     /// once, by its id from 1 to 2^52, from when it is reported, and only if its take was admitted after
-    /// the last hold and the last success. It may be reported again, but not later than
+    /// the last hold and the last success, or more than 10 s before the failure was told first.
+    /// Such a slow one whose answer was lost may count again behind a hold. It may be reported again, but not later than
     /// [`within`](crate::rule::Lockout::within) behind the first time: it is forgotten then. A store
     /// that does not know it answers takes as if nothing had failed.
     Failed {
@@ -70,6 +71,9 @@ pub enum Change {
         receipt: Receipt,
         /// No other failure of the key has it.
         id: u64,
+        /// For how long the caller has known of the failure: more than nothing if it is reported
+        /// again.
+        late: Duration,
     },
     /// Notes that the take with this receipt has succeeded: failures that were reported before it was
     /// admitted count no more, and the next hold is a first one. A hold stays. The number is 0.
@@ -100,7 +104,10 @@ impl Change {
     /// What it says of a take under a lock-out, and when that was admitted.
     pub(crate) fn reported(&self) -> Option<(u64, Reported)> {
         match self {
-            Self::Failed { receipt, id } => Some((receipt.stamp(), Reported::Failed(*id))),
+            Self::Failed { receipt, id, late } => {
+                let (id, late) = (*id, u64::try_from(late.as_micros()).unwrap_or(u64::MAX));
+                Some((receipt.stamp(), Reported::Failed { id, late }))
+            }
             Self::Succeeded(receipt) => Some((receipt.stamp(), Reported::Succeeded)),
             Self::AskLockout => Some((0, Reported::Nothing)),
             Self::AskAttempts(_) => Some((0, Reported::AskAttempts)),

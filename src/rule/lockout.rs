@@ -69,8 +69,8 @@ impl Lockout {
     }
 
     /// So many failures within this time, 1 s to ten years: in any such span, by the store's clock.
-    /// A failure counts from when the store is told: who sends the end of a request late gains
-    /// nothing. Default: 15 minutes.
+    /// A failure counts from when the store is told: who sends the ends of requests late gains no
+    /// more guesses than [`with_lockout`](Rule::with_lockout) says. Default: 15 minutes.
     #[must_use]
     pub fn within(mut self, time: Duration) -> Self {
         self.spec.within = micros(time);
@@ -97,7 +97,9 @@ impl Lockout {
 
     /// Which responses are failures, as in [`Rule::with_refund_on`]: a class such as `"4xx"`, a
     /// status such as `"401"`, a gRPC status such as `"grpc-16"`, or `"error"`. It has to be said:
-    /// a form answers a wrong password with a 200, and a 401 of an expired token is none. It may be
+    /// a form answers a wrong password with a 200, and a 401 of an expired token is none. Here, a 200
+    /// without a gRPC status in its head is a 200, whatever its content type, and a gRPC status in
+    /// the trailers counts when it comes. A failure goes before a [success](Self::reset_on). It may be
     /// empty, if code says [`Charges::failed`](crate::store::Charges::failed), which a shadow rule
     /// does not hear: it shows handlers no charge.
     #[must_use]
@@ -151,9 +153,14 @@ impl Rule {
     /// [`Charges::failed`](crate::store::Charges::failed). Each counts once, by the store's clock,
     /// from when the store is told. Failures of requests that were admitted before the last hold,
     /// or before the last [success](Lockout::reset_on) whose request found failures, count nothing
-    /// (those before a success, for [`within`](Lockout::within) behind it): fifty guesses side by
-    /// side are one episode. How many guesses run side by side is bound by the quotas, of which each
-    /// has to let so many requests pass, and by [`with_max_concurrent`](Self::with_max_concurrent).
+    /// (those before a success, for [`within`](Lockout::within) behind it), if they are told within
+    /// 10 s: fifty guesses side by side are one episode. A request that has taken longer than 10 s
+    /// fails for the next hold, also while the key is held. So what passes for one hold is at most
+    /// the number of failures before it, and what the quotas, of which each has to let so many
+    /// requests pass, admit in 10 s: three more under 20 a minute by an even pace, and 20 more where
+    /// they may come at once. [`with_max_concurrent`](Self::with_max_concurrent) bounds it further.
+    /// Behind a hold that is [forgotten](Lockout::forget_after), failures of requests that were
+    /// admitted before it count again.
     ///
     /// A request that is dropped before its response counts nothing, and stays charged; code that
     /// delays a refusal says `failed()` first. While the store gives no answer, a failure is told

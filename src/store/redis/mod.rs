@@ -405,11 +405,11 @@ impl RedisStore {
         let Some((count, spec)) = ask.lockout_count().zip(ask.lockout()) else {
             return StoreFuture::ready(Ok(0));
         };
-        let id = match what {
-            Reported::Failed(id) => id.to_string(),
-            Reported::Succeeded => "0".to_owned(),
-            Reported::Nothing => "?".to_owned(),
-            Reported::AskAttempts => "left".to_owned(),
+        let (id, late) = match what {
+            Reported::Failed { id, late } => (id.to_string(), late),
+            Reported::Succeeded => ("0".to_owned(), 0),
+            Reported::Nothing => ("?".to_owned(), 0),
+            Reported::AskAttempts => ("left".to_owned(), 0),
         };
         let call = CallQuestion::new(&LOCKOUT, &[&hold_key(&self.text_of(count))], |command| {
             let holds: Vec<_> = spec.holds.iter().map(u64::to_string).collect();
@@ -419,7 +419,7 @@ impl RedisStore {
                 .arg(spec.after)
                 .arg(spec.within);
             let command = command.arg(holds.join(" ")).arg(spec.forget_after);
-            command.arg(self.now());
+            command.arg(late).arg(self.now());
         });
         self.own_call(ask, call)
     }
