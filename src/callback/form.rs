@@ -11,11 +11,12 @@ use crate::rule::Rule;
 
 /// In which form a layer answers by itself: a denial, and a request without a decision or a key.
 ///
-/// [gRPC](super::is_grpc) is found from the request under each of them, and so are calls of the
+/// [gRPC](super::is_grpc) is found from the request, and so are calls of the
 /// [Connect protocol](https://connectrpc.com/docs/protocol): a POST with
 /// `connect-protocol-version: 1` and the content type `application/json` or `application/proto`, a
 /// GET with `connect=v1` in its query, and a POST of `application/connect+..`, a stream, whose
-/// answer is a 200 with one message. A form does not change what callbacks answer.
+/// answer is a 200 with one message. Under [`Http`](Self::Http) they are not. A form does not change
+/// what callbacks answer.
 ///
 /// ```
 /// use tidegate::callback::Form;
@@ -44,6 +45,10 @@ pub enum Form {
     /// above a max (neither under a max of 0), and `quotas`, the names of those that denied the
     /// request. The HTTP status stays what it is.
     JsonRpc,
+    /// A [problem document](super::Problem) with its HTTP status, whatever was asked, also under
+    /// gRPC: for a route whose status alone is read, such as one that a proxy asks whether a request
+    /// may pass. By its content type a client could choose a 200 for a denial there.
+    Http,
 }
 
 /// The form of one answer.
@@ -66,6 +71,9 @@ impl AnswerForm {
         headers: &HeaderMap,
         arrived: impl FnOnce() -> Instant,
     ) -> Self {
+        if form == Form::Http {
+            return Self::Problem;
+        }
         if let Some(call) = GrpcCall::detect(method, headers, arrived) {
             return Self::Grpc(call);
         }
@@ -76,14 +84,14 @@ impl AnswerForm {
             _ if connect::is_unary(method, uri, headers) => Self::Connect,
             Form::JsonRpc if method == Method::POST => Self::JsonRpc,
             Form::Connect => Self::Connect,
-            Form::Problem | Form::JsonRpc => Self::Problem,
+            Form::Problem | Form::JsonRpc | Form::Http => Self::Problem,
         }
     }
 
     /// The form for a request about which nothing is known, in a layer that answers in this form.
     pub(crate) fn without_head(form: Form) -> Self {
         match form {
-            Form::Problem => Self::Problem,
+            Form::Problem | Form::Http => Self::Problem,
             Form::Connect => Self::Connect,
             Form::JsonRpc => Self::JsonRpc,
         }
