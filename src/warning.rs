@@ -90,8 +90,9 @@ pub enum WarningKind {
     /// long in no field that is understood: its key is held for a second. The first field is named.
     RefusalNotUnderstood,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), or [locks
-    /// out](crate::Rule::with_lockout), and the status of a gRPC response is in its trailers, which
-    /// come too late: nothing is given back, and no failure counts.
+    /// out](crate::Rule::with_lockout), and the status of a gRPC response is behind its head: in the
+    /// trailers, which come too late for all but failures by a gRPC status, or as gRPC-Web has it, in
+    /// the body. Nothing is given back, and no failure counts.
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,
@@ -258,9 +259,10 @@ impl fmt::Display for Warning {
                  partner means"
             ),
             WarningKind::GrpcStatusInTrailers => format!(
-                "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, which \
-                 come too late: it gives nothing back, and is no failure; let the handler call \
-                 Charges::refund, or Charges::failed under a lockout"
+                "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, or in \
+                 the body of gRPC-Web, which come too late: it gives nothing back, and is no \
+                 failure; let the handler call Charges::refund, or Charges::failed under a lockout, \
+                 or add such as \"grpc-16\" to its on, and put GrpcWebLayer outside"
             ),
             WarningKind::UnknownPlan => format!(
                 "a request has the plan \"{name}\", which the rule {path:?} does not have: the rule's \

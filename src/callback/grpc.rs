@@ -14,9 +14,8 @@ use super::grpc_details::encoded;
 use super::problem_document::shown_policies;
 use crate::decision::Decision;
 use crate::key::percent_decoded;
-use crate::rule::Rule;
+use crate::rule::{GRPC_STATUS, Rule};
 
-pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");

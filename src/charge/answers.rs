@@ -21,10 +21,21 @@ pub(crate) struct Answers {
     fields: u8,
 }
 
-/// Marks a response that a layer of this crate made in place of the inner service, in its
-/// extensions.
+/// Marks a response that this crate made, in its extensions.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LayerResponse(pub(crate) Option<Denial>);
+pub(crate) struct LayerResponse {
+    pub(crate) denial: Option<Denial>,
+    /// Whether it is the refusal of a check, which the inner service returns: its own answer. Else a
+    /// layer made it in place of the inner service.
+    pub(crate) is_of_check: bool,
+}
+
+impl LayerResponse {
+    /// The mark of a response that a layer made in place of the inner service.
+    pub(crate) fn of_layer(response: &Extensions) -> Option<&Self> {
+        response.get().filter(|it: &&Self| !it.is_of_check)
+    }
+}
 
 /// A denial that a response shows.
 #[derive(Debug, Clone)]
@@ -90,7 +101,8 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn from_extensions(extensions: &Extensions) -> Option<&Self> {
-        if let Some(LayerResponse(Some(denial))) = extensions.get() {
+        let mark = extensions.get::<LayerResponse>();
+        if let Some(denial) = mark.and_then(|it| it.denial.as_ref()) {
             return Some(&denial.decision);
         }
         let answers = extensions.get::<Answers>()?;

@@ -6,12 +6,13 @@ use axum_core::response::Response;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http_body::Body as HttpBody;
+use http_body::{Body as HttpBody, Frame};
 use tokio::time::Instant;
 
 use super::decide::{AskedTake, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
+use super::outcome::LateFailure;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
 use crate::charge::{Answers, Charge, FrameWatcher, LateCharge, LayerResponse, WatchedBody};
 use crate::decision::Decision;
@@ -72,8 +73,6 @@ pub(crate) struct Admission {
     pub(super) answer: Option<Charge>,
     /// What a shadow rule was charged for the request, which does not show it.
     pub(super) shadow: Option<Arc<LateCharge>>,
-    /// Whether it is a gRPC request, if the rule wants to know.
-    pub(super) is_grpc: bool,
     /// Is dropped with the body of the response.
     pub(super) permits: Option<Box<RequestPermits>>,
     pub(super) gate: Arc<Gate>,
@@ -94,17 +93,26 @@ impl Admission {
     where
         E: Send + Sync + 'static,
     {
-        self.service_failed();
         let (Some(head), Some(callback)) = (self.head.take(), &self.gate.options.on_error) else {
+            self.service_failed();
             return Err(error);
         };
         let callback = Arc::clone(callback);
         self.permits = None;
+        self.tell_error();
         let rule = Arc::clone(&self.rule);
         let form = self.gate.form_of(&head, None);
         Ok(Box::pin(async move {
-            let response = recover_inner(callback, rule, *head, form, error).await?;
-            Ok(self.show_in(marked(response)))
+            match recover_inner(callback, rule, *head, form, error).await {
+                Ok(mut response) => {
+                    forbid_storing(response.headers_mut());
+                    Ok(self.finish(response))
+                }
+                Err(error) => {
+                    self.service_failed();
+                    Err(error)
+                }
+            }
         }))
     }
 
@@ -115,27 +123,20 @@ impl Admission {
         B::Error: Into<BoxError>,
     {
         let is_charged = self.answer.is_some() || self.shadow.is_some();
+        let mut late_failure = None;
         if is_charged && self.gate.reads_response(&self.rule) {
             let (head, body) = response.into_parts();
             let effects = self.gate.effects(&self, &head).into_iter();
             effects.flatten().for_each(|effect| self.apply(effect));
+            late_failure = self.late_failure(&head);
             response = http::Response::from_parts(head, body);
         }
-        self.show_in(response)
-    }
-
-    /// The response with the decision in it.
-    fn show_in<B>(self, response: http::Response<B>) -> Response
-    where
-        B: HttpBody<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
-    {
-        let mut response = match self.permits {
-            None => response.map(Body::new),
-            Some(permits) => response.map(|body| {
+        let mut response = match (self.permits, late_failure) {
+            (None, None) => response.map(Body::new),
+            watcher => response.map(|body| {
                 // A server may never poll an empty body.
-                let permits = (!body.is_end_stream()).then_some(permits);
-                Body::new(WatchedBody::new(body, permits))
+                let watcher = (!body.is_end_stream()).then_some(watcher);
+                Body::new(WatchedBody::new(body, watcher))
             }),
         };
         if let Some(mut answer) = self.answer {
@@ -152,16 +153,20 @@ impl Admission {
     }
 }
 
-/// A response's body keeps them until it has ended.
-impl<D> FrameWatcher<D> for Box<RequestPermits> {}
+/// A response's body keeps the permits until it has ended.
+impl<D> FrameWatcher<D> for (Option<Box<RequestPermits>>, Option<Box<LateFailure>>) {
+    fn watch(&mut self, frame: &Frame<D>) {
+        if let (Some(late_failure), Some(trailers)) = (&self.1, frame.trailers_ref()) {
+            late_failure.watch(trailers);
+        }
+    }
+}
 
 /// A response that a layer made in place of the inner service, as outer layers know it.
 pub(super) fn marked(mut response: Response) -> Response {
     forbid_storing(response.headers_mut());
-    let extensions = response.extensions_mut();
-    if extensions.get::<LayerResponse>().is_none() {
-        extensions.insert(LayerResponse(None));
-    }
+    let mark: &mut LayerResponse = response.extensions_mut().get_or_insert_default();
+    mark.is_of_check = false;
     response
 }
 

@@ -1,14 +1,13 @@
-use http::header::HeaderName;
-use http::{StatusCode, response};
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode, response};
 
 use super::action::Admission;
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{Effect, LayerResponse};
-use crate::rule::{Outcomes, Rule};
+use crate::charge::{Charge, Effect, LayerResponse};
+use crate::rule::{Outcomes, Rule, Statuses};
 use crate::warning::{Warning, WarningKind};
-
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 // What a layer gives back by the responses to its requests.
 impl Gate {
@@ -30,13 +29,25 @@ impl Gate {
     ) -> [Option<Effect>; 2] {
         let gives_back = self.wants_refund(admitted, response);
         // If a layer has answered, the handler was not called.
-        let is_handlers = response.extensions.get::<LayerResponse>().is_none();
-        let is_among =
-            |it: &Outcomes| is_handlers && self.is_status_among(admitted, response, it, "lockout");
+        let is_handlers = LayerResponse::of_layer(&response.extensions).is_none();
+        let ended = || self.ended(&admitted.rule, response);
         [
             gives_back.then_some(Effect::Refund),
-            ended(&admitted.rule, is_among),
+            is_handlers.then(ended).flatten(),
         ]
+    }
+
+    /// Whether the rule says by this response that the request has failed, or else succeeded.
+    fn ended(&self, rule: &Rule, response: &response::Parts) -> Option<Effect> {
+        let answer = Statuses::new(response.status, &response.headers);
+        let [on, reset_on] = rule.lockout_outcomes();
+        let on_without_trailers = on.filter(|it| !it.have_grpc() || answer.are_in_body());
+        self.warn_of_trailers(rule, answer, "lockout", [on_without_trailers, reset_on]);
+        if on.is_some_and(|it| it.contain_failure(answer)) {
+            return Some(Effect::Failed);
+        }
+        let has_succeeded = reset_on.is_some_and(|it| it.contain(answer));
+        has_succeeded.then_some(Effect::Succeeded)
     }
 
     /// Whether what a request with this response was charged is to be given back.
@@ -55,45 +66,32 @@ impl Gate {
         let Some(outcomes) = admitted.rule.outcomes() else {
             return false;
         };
-        if let Some(LayerResponse(denial)) = response.extensions.get() {
+        if let Some(LayerResponse { denial, .. }) = LayerResponse::of_layer(&response.extensions) {
             let denial = denial.as_ref();
             return denial.is_some_and(|it| it.refunds.is(&self.refunds));
         }
-        self.is_status_among(admitted, response, outcomes, "refund-on")
+        let (rule, answer) = (
+            &admitted.rule,
+            Statuses::new(response.status, &response.headers),
+        );
+        self.warn_of_trailers(rule, answer, "refund-on", [Some(outcomes), None]);
+        outcomes.contain(answer)
     }
 
-    /// Whether the status of the response is among these outcomes of this setting.
-    fn is_status_among(
+    /// Warns if the answer tells its status too late for one of these outcomes of a setting.
+    fn warn_of_trailers(
         &self,
-        admitted: &Admission,
-        response: &response::Parts,
-        outcomes: &Outcomes,
+        rule: &Rule,
+        answer: Statuses<'_>,
         setting: &'static str,
-    ) -> bool {
-        if !admitted.is_grpc {
-            return outcomes.contain_http(response.status);
+        outcomes: [Option<&Outcomes>; 2],
+    ) {
+        if answer.lack_grpc() && outcomes.into_iter().flatten().any(Outcomes::have_status) {
+            self.log.trailers.get_or_init(|| {
+                let warning = Warning::named(WarningKind::GrpcStatusInTrailers, setting);
+                self.warnings.add(warning.about(rule.path()));
+            });
         }
-        match response.headers.get(GRPC_STATUS) {
-            Some(status) => outcomes.contain_grpc(status.as_bytes()),
-            None => {
-                if response.status == StatusCode::OK && outcomes.have_status() {
-                    self.log.trailers.get_or_init(|| {
-                        let warning = Warning::named(WarningKind::GrpcStatusInTrailers, setting);
-                        self.warnings.add(warning.about(admitted.rule.path()));
-                    });
-                }
-                false
-            }
-        }
-    }
-}
-
-/// Whether the rule says by this outcome that a request has failed, or succeeded.
-fn ended(rule: &Rule, is_among: impl Fn(&Outcomes) -> bool) -> Option<Effect> {
-    match rule.lockout_outcomes().map(|it| it.is_some_and(&is_among)) {
-        [true, _] => Some(Effect::Failed),
-        [_, true] => Some(Effect::Succeeded),
-        _ => None,
     }
 }
 
@@ -101,11 +99,20 @@ impl Admission {
     /// Does what its rule says with what a request or a call was charged whose service or function
     /// has failed.
     pub(super) fn service_failed(&self) {
-        if self.rule.outcomes().is_some_and(Outcomes::contain_error) {
+        self.tell_error();
+        if self.rule.lockout_outcomes()[1].is_some_and(Outcomes::contain_error) {
+            self.apply(Effect::Succeeded);
+        }
+    }
+
+    /// The same where a callback answers, whose response may be a failure: it is no success yet.
+    pub(super) fn tell_error(&self) {
+        let is_error = |it: Option<&Outcomes>| it.is_some_and(Outcomes::contain_error);
+        if is_error(self.rule.outcomes()) {
             self.apply(Effect::Refund);
         }
-        if let Some(effect) = ended(&self.rule, Outcomes::contain_error) {
-            self.apply(effect);
+        if is_error(self.rule.lockout_outcomes()[0]) {
+            self.apply(Effect::Failed);
         }
     }
 
@@ -116,6 +123,38 @@ impl Admission {
         }
         if let Some(charge) = &self.shadow {
             charge.apply(effect);
+        }
+    }
+
+    /// What waits for a failure in the trailers of this response, if one may be there.
+    pub(super) fn late_failure(&self, response: &response::Parts) -> Option<Box<LateFailure>> {
+        let answer = Statuses::new(response.status, &response.headers);
+        let on = self.rule.lockout_outcomes()[0].filter(|it| it.have_grpc());
+        let is_layers = LayerResponse::of_layer(&response.extensions).is_some();
+        on.filter(|_| !answer.have_grpc() && !is_layers)?;
+        let mut charge = self.answer.clone();
+        charge.iter_mut().for_each(Charge::stop_keeping_open);
+        let admitted = Self {
+            answer: charge,
+            shadow: self.shadow.clone(),
+            ..self.gate.admit(Arc::clone(&self.rule))
+        };
+        Some(Box::new(LateFailure(response.status, admitted)))
+    }
+}
+
+/// A failure that the trailers of a response with this status may tell.
+pub(super) struct LateFailure(StatusCode, Admission);
+
+impl LateFailure {
+    pub(super) fn watch(&self, trailers: &HeaderMap) {
+        let Self(status, admitted) = self;
+        let (answer, [on, _]) = (
+            Statuses::new(*status, trailers),
+            admitted.rule.lockout_outcomes(),
+        );
+        if answer.have_grpc() && on.is_some_and(|it| it.contain(answer)) {
+            admitted.apply(Effect::Failed);
         }
     }
 }

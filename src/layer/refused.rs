@@ -12,6 +12,7 @@ use super::gate::Gate;
 use crate::callback::{
     AnswerForm, Cause, Denied, Failed, GrpcCall, Recovery, internal_error, recover,
 };
+use crate::charge::LayerResponse;
 use crate::decision::{Decision, Source};
 use crate::error::{KeyError, StoreError};
 use crate::rule::Rule;
@@ -178,18 +179,20 @@ impl Refused {
         let options = &gate.options;
         let refusal = match (refusal, options.degrade.clone(), &options.on_error) {
             (Refusal::Denied(take, decision), Some(callback), _) => {
-                return gate.degrade(callback, take, decision, head, None).await;
+                return of_check(gate.degrade(callback, take, decision, head, None).await);
             }
             (Refusal::Failed(cause), _, Some(callback)) => {
                 match recover(&**callback, Failed::new(rule, head, cause.clone())).await {
-                    Ok(Recovery::Respond(response)) => return gate.failed(response, &form),
+                    Ok(Recovery::Respond(response)) => {
+                        return of_check(gate.failed(response, &form));
+                    }
                     Ok(Recovery::Proceed | Recovery::Propagate) => Refusal::Failed(cause),
-                    Err(panicked) => return marked(internal_error(&panicked, &form)),
+                    Err(panicked) => return of_check(marked(internal_error(&panicked, &form))),
                 }
             }
             (refusal, ..) => refusal,
         };
-        gate.answer(refusal, &form)
+        of_check(gate.answer(refusal, &form))
     }
 }
 
@@ -222,11 +225,18 @@ pub(super) fn no_head() -> Parts {
     Request::new(()).into_parts().0
 }
 
+/// A refusal that is the answer of the code that has asked, to layers around it.
+fn of_check(mut response: Response) -> Response {
+    let mark: &mut LayerResponse = response.extensions_mut().get_or_insert_default();
+    mark.is_of_check = true;
+    response
+}
+
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let Refusing { refusal, gate, .. } = *self.0;
         let form = AnswerForm::without_head(gate.options.form);
-        gate.answer(refusal, &form)
+        of_check(gate.answer(refusal, &form))
     }
 }
 

@@ -235,7 +235,6 @@ impl Gate {
             rule,
             answer: None,
             shadow: None,
-            is_grpc: false,
             permits: None,
             gate: Arc::clone(self),
             head: None,
@@ -409,8 +408,11 @@ impl Gate {
         });
         grpc::add_pushback(wait, form.grpc(), headers);
         let refunds = self.refunds.clone();
-        let denial = LayerResponse(Some(Denial { decision, refunds }));
-        response.extensions_mut().insert(denial);
+        let mark = LayerResponse {
+            denial: Some(Denial { decision, refunds }),
+            is_of_check: false,
+        };
+        response.extensions_mut().insert(mark);
         response
     }
 }

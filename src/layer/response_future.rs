@@ -19,7 +19,7 @@ use super::action::{Action, Admission, Begun, marked};
 use super::decide::AskedTake;
 use super::gate::Gate;
 use super::upload::Upload;
-use crate::callback::{AnswerForm, BoxFuture, grpc, internal_error};
+use crate::callback::{AnswerForm, BoxFuture, internal_error};
 use crate::charge::Answers;
 use crate::waiting::WaitingSince;
 use crate::warning::{Warning, WarningKind};
@@ -247,10 +247,6 @@ where
             }
             if let Some(outage) = admitted.outage.take() {
                 outage.mark(request.extensions_mut());
-            }
-            if rule.outcomes().is_some() || rule.counts_failures() {
-                admitted.is_grpc =
-                    grpc::content_type(request.method(), request.headers()).is_some();
             }
             // Axum's services never fail.
             let may_fail = TypeId::of::<S::Error>() != TypeId::of::<Infallible>();

@@ -5,9 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use self::Says::{Details, Left, LeftOfKinds, Pause, Pushback, Reset, ResetOfKinds};
-use crate::callback::grpc::GRPC_STATUS;
 use crate::callback::grpc_details::retry_delay;
-use crate::rule::Outcomes;
+use crate::rule::{Outcomes, Statuses};
 
 /// How long a partner is left alone that refuses a call and does not say for how long, or until
 /// which instant without its own `Date`: no clock of this process decides.
@@ -86,12 +85,10 @@ pub(super) fn wanted_pause<'a>(
     headers: &'a HeaderMap,
     hold_on: Option<&Outcomes>,
 ) -> Option<(Duration, Option<&'a HeaderName>)> {
-    let code = headers.get(GRPC_STATUS).map(|code| code.as_bytes());
-    let is_on = hold_on.is_some_and(|it| it.contain_answer(status, code));
-    let is_bad_request = code.is_none() && status == 400;
-    let always = code.is_none() && [429, 503].contains(&status.as_u16());
-    let is_refusal = always || is_on && !is_bad_request;
-    let may_be_one = code.map_or(status == 403, |code| matches!(code, b"8" | b"14"));
+    let statuses = Statuses::new(status, headers);
+    let is_on = hold_on.is_some_and(|it| it.contain(statuses));
+    let is_refusal = [429, 503].contains(&status.as_u16()) || is_on && status != 400;
+    let may_be_one = status == 403 || statuses.grpc().any(|code| matches!(code, b"8" | b"14"));
     let answer = PartnerAnswer {
         headers,
         is_refusal,

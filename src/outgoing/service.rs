@@ -7,11 +7,11 @@ use tower_service::Service;
 
 use super::outgoing::Outgoing;
 use super::turn::OutgoingBody;
-use crate::callback::grpc::GRPC_STATUS;
-use crate::callback::{BoxFuture, is_grpc};
+use crate::callback::BoxFuture;
 use crate::layer::CallError;
 #[cfg(doc)]
 use crate::limits::Limits;
+use crate::rule::Statuses;
 
 impl<S> Layer<S> for Outgoing {
     type Service = OutgoingService<S>;
@@ -75,7 +75,6 @@ where
         let key = (outgoing.key)(&head);
         let cost = outgoing.cost_by.as_ref().map(|cost| cost(&head));
         outgoing.cost = cost.or(outgoing.cost);
-        let is_grpc = is_grpc(&head);
         let request = Request::from_parts(head, body);
         Box::pin(async move {
             let mut turn = outgoing.ready(key).await?;
@@ -93,7 +92,7 @@ where
             let used = outgoing.used_by.as_ref().and_then(|used| used(&head));
             used.into_iter().for_each(|used| turn.settle(used));
             // A status of gRPC that is not in the head comes in the trailers.
-            let turn = if is_grpc && !head.headers.contains_key(GRPC_STATUS) {
+            let turn = if Statuses::new(head.status, &head.headers).lack_grpc() {
                 turn.obey(head.status, &head.headers);
                 Some(turn)
             } else {

@@ -2,13 +2,12 @@ use http::{HeaderMap, StatusCode};
 use http_body::Frame;
 
 use super::outgoing::Outgoing;
-use crate::callback::grpc::GRPC_STATUS;
 use crate::charge::{Effect, FrameWatcher, WatchedBody};
 use crate::key::Key;
 use crate::layer::Admitted;
 #[cfg(doc)]
 use crate::limits::Limits;
-use crate::rule::Outcomes;
+use crate::rule::{GRPC_STATUS, Outcomes, Statuses};
 
 /// The turn of one call to a partner.
 ///
@@ -66,8 +65,7 @@ impl Turn {
 
     fn observe(&self, status: StatusCode, headers: &HeaderMap) {
         self.obey(status, headers);
-        let grpc = headers.get(GRPC_STATUS).map(|status| status.as_bytes());
-        self.refund_if(|outcomes| outcomes.contain_answer(status, grpc));
+        self.refund_if(|outcomes| outcomes.contain(Statuses::new(status, headers)));
     }
 
     /// The call had no answer. If the rule's [`refund-on`](crate::Rule::with_refund_on) has
@@ -110,7 +108,8 @@ pub type OutgoingBody<B> = WatchedBody<B, Turn>;
 
 impl<D> FrameWatcher<D> for Turn {
     fn watch(&mut self, frame: &Frame<D>) {
-        if let Some(trailers) = frame.trailers_ref() {
+        let trailers = frame.trailers_ref();
+        if let Some(trailers) = trailers.filter(|it| it.contains_key(GRPC_STATUS)) {
             self.observe(StatusCode::OK, trailers);
         }
     }

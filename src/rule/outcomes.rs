@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
 
 use super::rule::Rule;
 use super::rule_error::RuleError;
@@ -26,10 +27,14 @@ impl Rule {
     /// are good. A request stays charged if it is dropped before that, if the inner service ends
     /// with an error that is not among them, and if an inner layer of this crate answered in the
     /// place of the handler, with a failure, or with a denial of another `Limits`. The
-    /// [`Refused`](crate::layer::Refused) of a check that the handler returns is a denial like that
-    /// of an inner layer: such a 429 is no outcome for `"429"`, and the 429 that a handler makes by
-    /// itself is one. The fields of a response say what was left before its own charge is given
-    /// back. A shadow rule is given back alike.
+    /// [`Refused`](crate::layer::Refused) of a check that the handler returns is the handler's
+    /// answer, such as a 429, and so is what an error callback makes of its error. The fields of a
+    /// response say what was left before its own charge is given back. A shadow rule is given back
+    /// alike.
+    ///
+    /// What a client can bring about is free without any bound: a `"5xx"` by a bad prompt, an
+    /// `"error"` by a broken body, a `"304"`, a `"4xx"`. Another rule that gives nothing back bounds
+    /// it.
     ///
     /// While requests of a key are in progress in this process whose charges would make room, the
     /// fields of a denial say 1 second in place of the window; [`Decision::retry_after`] is the
@@ -38,9 +43,10 @@ impl Rule {
     ///
     /// [`Decision::retry_after`]: crate::Decision::retry_after
     ///
-    /// A response to a [gRPC request](crate::callback::is_grpc) is HTTP 200 whatever happened, so
-    /// there only gRPC statuses apply, and only to a field `grpc-status` in the head. Most answers
-    /// have it in their trailers, which come too late: that is a
+    /// The response alone says what its statuses are, and one of them is enough. A status other than
+    /// 200 is one of HTTP, and each `grpc-status` in the head is one of gRPC. A 200 is one of HTTP,
+    /// unless the head has a `grpc-status` above 0, or has none though its content type is
+    /// `application/grpc`: that comes in the trailers, too late, which is a
     /// [warning](crate::warning::WarningKind::GrpcStatusInTrailers), and nothing is given back.
     ///
     /// What cannot be given back, because the store fails or more than 4,096 refunds of a
@@ -154,8 +160,21 @@ impl Outcomes {
             || self.contain_error() && other.contain_error()
     }
 
-    /// Whether the status of a response to an HTTP request is among them.
-    pub(crate) fn contain_http(&self, status: StatusCode) -> bool {
+    /// Whether an answer has one of them.
+    pub(crate) fn contain(&self, answer: Statuses<'_>) -> bool {
+        let http = answer.http();
+        http.is_some_and(|it| self.contain_http(it))
+            || answer.grpc().any(|it| self.contain_grpc(it))
+    }
+
+    /// Whether an answer has one of them, of failures: a 200 without a status of gRPC in its head is
+    /// a 200, whatever its content type, which a handler may repeat as the client has said it.
+    pub(crate) fn contain_failure(&self, answer: Statuses<'_>) -> bool {
+        self.contain(answer) || answer.lack_grpc() && self.contain_http(answer.http)
+    }
+
+    /// Whether a status of HTTP is among them.
+    fn contain_http(&self, status: StatusCode) -> bool {
         let is_its = |text: &str| match text.strip_suffix("xx") {
             Some(class) => status.as_str().starts_with(class),
             None => status.as_str() == text,
@@ -164,14 +183,14 @@ impl Outcomes {
     }
 
     /// Whether the value of a `grpc-status` is among them.
-    pub(crate) fn contain_grpc(&self, status: &[u8]) -> bool {
+    fn contain_grpc(&self, status: &[u8]) -> bool {
         let mut grpc = self.0.iter().filter_map(|text| text.strip_prefix("grpc-"));
         grpc.any(|text| text.as_bytes() == status)
     }
 
-    /// Whether an answer is among them: its `grpc-status`, or where it has none, its status.
-    pub(crate) fn contain_answer(&self, status: StatusCode, grpc: Option<&[u8]>) -> bool {
-        grpc.map_or_else(|| self.contain_http(status), |it| self.contain_grpc(it))
+    /// Whether there is a status of gRPC among them.
+    pub(crate) fn have_grpc(&self) -> bool {
+        self.0.iter().any(|text| text.starts_with("grpc-"))
     }
 
     /// Whether an error is among them, in place of a response.
@@ -189,6 +208,58 @@ impl Outcomes {
         let denied = self.0.is_empty().then_some(Self::DENIED);
         let texts = self.0.iter().map(|text| &**text).chain(denied);
         texts.map(ToOwned::to_owned)
+    }
+}
+
+/// The field with the status of a gRPC answer.
+pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// The statuses of an answer, one or two. The answer alone says which they are: by its request the
+/// client would choose what counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Statuses<'a> {
+    http: StatusCode,
+    headers: &'a HeaderMap,
+}
+
+impl<'a> Statuses<'a> {
+    /// Those of an answer with this status, and these fields in its head or its trailers.
+    pub(crate) const fn new(http: StatusCode, headers: &'a HeaderMap) -> Self {
+        Self { http, headers }
+    }
+
+    /// That of HTTP. A 200 is none where gRPC has failed, or may fail later.
+    fn http(self) -> Option<StatusCode> {
+        let is_ok = || self.grpc().all(|it| it == b"0") && !self.lack_grpc();
+        (self.http != StatusCode::OK || is_ok()).then_some(self.http)
+    }
+
+    /// Those of gRPC.
+    pub(crate) fn grpc(self) -> impl Iterator<Item = &'a [u8]> {
+        let lines = self.headers.get_all(GRPC_STATUS).into_iter();
+        lines.map(|line| line.as_bytes())
+    }
+
+    /// Whether a status of gRPC is in the head.
+    pub(crate) fn have_grpc(self) -> bool {
+        self.headers.contains_key(GRPC_STATUS)
+    }
+
+    /// Whether it is a 200 of gRPC whose status is behind its head: in the trailers, or as gRPC-Web
+    /// has it, in the body.
+    pub(crate) fn lack_grpc(self) -> bool {
+        self.http == StatusCode::OK && !self.have_grpc() && self.has_type("application/grpc")
+    }
+
+    /// Whether the body has the status that the head [lacks](Self::lack_grpc).
+    pub(crate) fn are_in_body(self) -> bool {
+        self.has_type("application/grpc-web")
+    }
+
+    fn has_type(self, prefix: &str) -> bool {
+        let content_type = self.headers.get(CONTENT_TYPE);
+        let start = content_type.and_then(|it| it.as_bytes().get(..prefix.len()));
+        start.is_some_and(|it| it.eq_ignore_ascii_case(prefix.as_bytes()))
     }
 }
 
