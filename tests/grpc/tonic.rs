@@ -4,18 +4,19 @@ mod outgoing;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::body::Body as AxumBody;
 use axum::routing::get;
 use axum::serve;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use prost::Message;
 use tidegate::callback::Problem;
-use tidegate::rule::Policy;
+use tidegate::rule::{Lockout, Policy};
 use tidegate::{
     Denied, FailOpen, Header, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Rule,
 };
@@ -39,10 +40,13 @@ use tower::{Layer, ServiceBuilder};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
+/// How many checks of "guess" there were.
+static GUESSES: AtomicUsize = AtomicUsize::new(0);
+
 /// A check of "slow" has begun.
 static SLOW: Notify = Notify::const_new();
 
-/// Answers a check, unless the name of the service is "full" or "slow", and sends three messages to
+/// Answers a check, unless the name of the service is "full", "guess" or "slow", and sends three messages to
 /// a watcher.
 struct Service;
 
@@ -54,6 +58,10 @@ impl Health for Service {
     ) -> Result<Response<HealthCheckResponse>, Status> {
         match &*request.into_inner().service {
             "full" => Err(Status::resource_exhausted("the disk is full")),
+            "guess" => {
+                GUESSES.fetch_add(1, Ordering::Relaxed);
+                Err(Status::unauthenticated("a wrong password"))
+            }
             "slow" => {
                 SLOW.notify_one();
                 std::future::pending().await
@@ -494,6 +502,46 @@ async fn head_over_http_2() {
     assert!(axum::body::HttpBody::is_end_stream(&body));
     let body = body.collect().await.expect("a whole body");
     assert!(body.trailers().is_none() && body.to_bytes().is_empty());
+}
+
+/// tonic looks at no content type: a guess is one under each of them.
+#[tokio::test]
+async fn guesses_of_all_content_types() {
+    let lockout = Lockout::after(5).hold([WINDOW]).on(["401", "grpc-16"]);
+    let rule = Rule::new("health", [Quota::per_minute(1_000)]).expect("a rule");
+    let rule = rule.with_key(PeerIp).with_lockout(lockout);
+    let limits = Limits::new([rule.expect("it makes sense")]);
+    let (incoming, address) = listen().await;
+    let server = Server::builder()
+        .layer(limits.layer("health"))
+        .add_service(service());
+    tokio::spawn(server.serve_with_incoming(incoming));
+    let mut client = Client::builder(TokioExecutor::new());
+    let client = client.http2_only(true).build_http::<Full<Bytes>>();
+    let kinds = [
+        &["application/grpc"][..],
+        &["application/grpc+proto"],
+        &["application/grpc-web"],
+        &["application/grpc-web-text+proto"],
+        &["application/grpcx"],
+        &["application/octet-stream"],
+        &["application/json"],
+        &["application/connect+json"],
+        &["application/connect+proto"],
+        &["text/plain"],
+        &[],
+        &["application/json", "application/grpc"],
+    ];
+    for kind in kinds.iter().cycle().take(36) {
+        let uri = format!("http://{address}/grpc.health.v1.Health/Check");
+        let request = kind.iter().fold(Request::post(uri), |request, kind| {
+            request.header("content-type", *kind)
+        });
+        let body = Full::new(Bytes::from_static(b"\0\0\0\0\x07\x0a\x05guess"));
+        let request = request.body(body).expect("a valid request");
+        client.request(request).await.expect("an answer");
+    }
+    assert_eq!(GUESSES.load(Ordering::Relaxed), 5);
 }
 
 /// A POST over HTTP/2.

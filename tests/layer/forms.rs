@@ -361,3 +361,32 @@ async fn github_within_legacy() {
         assert_eq!(shown, expected, "{inner:?} in {outer:?}");
     }
 }
+
+/// A route whose status alone is read answers with it, whatever was asked.
+#[tokio::test]
+async fn a_status_of_http_whatever_was_asked() {
+    for (case, layer) in layers().await {
+        let mut seen = Vec::new();
+        for fields in [
+            "",
+            "content-type: application/grpc",
+            "content-type: application/grpc-web+proto",
+            "content-type: application/connect+json",
+            CONNECT,
+        ] {
+            let layer = layer.clone().form(Form::Http);
+            let answer = ask(&layer, Method::POST, "/p", fields).await;
+            let status = answer.status().as_u16();
+            assert_eq!(answer.headers()["content-type"], "application/problem+json");
+            assert!(!answer.headers().contains_key("grpc-status"), "{case}");
+            seen.push(status);
+        }
+        let expected = match case {
+            "no decision" => 503,
+            "no key" => 400,
+            "no peer" => 500,
+            _ => 429,
+        };
+        assert_eq!(seen, [expected; 5], "{case}");
+    }
+}

@@ -4,7 +4,7 @@
 use axum::routing::{get as on_get, post as on_post};
 use tidegate::layer::{LockedOut, SubjectKeys};
 use tidegate::rule::{Lockout, Subject};
-use tidegate::store::Attempts;
+use tidegate::store::{Ask, Attempts, Change};
 
 use crate::*;
 
@@ -327,6 +327,75 @@ async fn a_success_ends_failures() {
         assert!(world.limits.flush(PATIENT).await);
         let asked = stores.server.script_calls() - before;
         assert!(asked == 10 || asked == 0, "{asked}");
+    }
+}
+
+/// Who keeps the ends of its requests back fails for one hold after the other, while requests that
+/// fail within seconds are one episode.
+#[tokio::test(start_paused = true)]
+async fn the_ends_of_requests_that_are_kept_back() {
+    for (held_ms, steps) in [(9_000, 1), (10_000, 1), (10_001, 20)] {
+        let world = world(locked(lockout().hold([QUARTER, HOUR, 24 * HOUR])));
+        let fields = format!("x-user: alice, x-status: 401, x-hold: {held_ms}");
+        let guesses = join_all((0..60).map(|_| world.ask("login", &fields))).await;
+        assert!(guesses.iter().all(|it| it.status == 401));
+        let refused = world
+            .limits
+            .check("login", "alice")
+            .await
+            .expect_err("held");
+        let hold = if steps == 1 { QUARTER } else { 24 * HOUR };
+        assert_eq!(refused.retry_after(), Some(hold), "{held_ms}");
+        let told = counted(&world.limits, "login");
+        assert_eq!(told.decisions(DecisionOutcome::LockedOut), 1);
+    }
+}
+
+/// A failure that the process could not tell for a while is not that of a slow request.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_late_makes_no_request_slow() {
+    let world = World::new([locked(lockout().hold([QUARTER, HOUR]))], Stalls::default());
+    let fields = "x-user: alice, x-status: 401, x-hold: 100";
+    join_all((0..50).map(|_| world.ask("login", fields))).await;
+    sleep(MINUTE).await;
+    assert!(world.limits.flush(PATIENT).await);
+    let refused = world
+        .limits
+        .check("login", "alice")
+        .await
+        .expect_err("held");
+    assert!(
+        refused.retry_after() <= Some(QUARTER),
+        "{:?}",
+        refused.retry_after()
+    );
+}
+
+/// In memory, by tokio's clock; it answers no change in its first 30 seconds.
+#[derive(Debug)]
+struct Stalls(Arc<MemoryStore>, Instant);
+
+impl Default for Stalls {
+    fn default() -> Self {
+        Self(paused(), Instant::now())
+    }
+}
+
+impl Store for Stalls {
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        self.0.take(ask)
+    }
+
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        if self.1.elapsed() > Duration::from_secs(30) {
+            return self.0.change(ask, change);
+        }
+        let away = StoreError::new(StoreErrorKind::Unavailable, "it is away");
+        StoreFuture::ready(Err(away))
+    }
+
+    fn name(&self) -> String {
+        "stalls".to_owned()
     }
 }
 

@@ -44,6 +44,7 @@ mod reload;
 mod semantics;
 mod several;
 mod shadow;
+mod statuses;
 mod tasks;
 mod uploads;
 mod usage;

@@ -49,6 +49,18 @@ async fn as_partners_document_them() {
     let partner = Partner::new(&[]);
     for (name, status, fields, expected) in [
         (
+            "a proxy that refuses beside a status of gRPC",
+            503,
+            "grpc-status: 0",
+            Some(1_000),
+        ),
+        (
+            "the same, with a time",
+            429,
+            "grpc-status: 14\nretry-after: 5",
+            Some(5_000),
+        ),
+        (
             "Akamai: no time that is understood",
             429,
             "x-ratelimit-remaining: 0\n\

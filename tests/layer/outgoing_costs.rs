@@ -305,6 +305,37 @@ async fn a_layer_around_a_client() {
     }
 }
 
+/// A proxy's 503 to a call of gRPC is a status, and trailers without one are none.
+#[tokio::test]
+async fn a_grpc_call_that_a_proxy_answers() {
+    let text = MODEL.replace("\"304\"", "\"5xx\", \"2xx\"");
+    let limits = of_toml(&text).store(paused());
+    let partner = limits.outgoing("model").key_by(|_| Key::from("us"));
+    let client = partner
+        .cost(5_000)
+        .layer(service_fn(async |request: Request<Body>| {
+            let status = request.uri().path()[1..].parse::<u16>().expect("a status");
+            let trailers = HeaderMap::from_iter([(
+                HeaderName::from_static("x-sum"),
+                HeaderValue::from_static("1"),
+            )]);
+            let body = http_body_util::Empty::<bytes::Bytes>::new();
+            let body = http_body_util::BodyExt::with_trailers(body, async { Some(Ok(trailers)) });
+            let answer = Response::builder().header("content-type", "application/grpc");
+            Ok::<_, Infallible>(answer.status(status).body(body).expect("valid"))
+        }));
+    let send = async |path: &str| {
+        let request = post(path, "content-type: application/grpc");
+        let answer = client.clone().oneshot(request).await.expect("an answer");
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await;
+        body.expect("a body");
+        left(&limits, "us").await
+    };
+    assert_eq!(send("/500").await, [REQUESTS, TOKENS]);
+    assert_eq!(send("/404").await, [49, 35_000]);
+    assert_eq!(send("/200").await, [48, 30_000]);
+}
+
 /// The status of a gRPC call comes in its trailers: until then it is neither free nor settled.
 #[tokio::test]
 async fn a_grpc_call_that_is_free() {
@@ -318,11 +349,11 @@ async fn a_grpc_call_that_is_free() {
             let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), status)]);
             let body = http_body_util::Empty::<bytes::Bytes>::new();
             let body = http_body_util::BodyExt::with_trailers(body, async { Some(Ok(trailers)) });
-            Ok::<_, Infallible>(Response::new(body))
+            let answer = Response::builder().header("content-type", "application/grpc");
+            Ok::<_, Infallible>(answer.body(body).expect("valid"))
         }));
         let send = async |status: &'static str| {
-            let request = Request::post("/").header("content-type", "application/grpc");
-            let answer = client.clone().oneshot(request.body(status).expect("valid"));
+            let answer = client.clone().oneshot(Request::new(status));
             let body = answer.await.expect("an answer").into_body();
             let before = left(&limits, "us").await;
             http_body_util::BodyExt::collect(body)

@@ -419,3 +419,105 @@ async fn who_ends_slowly_is_locked_out() {
     assert_eq!(statuses.iter().filter(|it| **it == 401).count(), handled);
     assert!(statuses[60..].iter().all(|it| *it == 429), "{statuses:?}");
 }
+
+/// So many streams of one connection over HTTP/2, whose bodies lack their last byte, and then have
+/// it. Returns the statuses.
+async fn kept_back(to: std::net::SocketAddr, streams: usize, back_for: Duration) -> Vec<u16> {
+    let io =
+        hyper_util::rt::TokioIo::new(tokio::net::TcpStream::connect(to).await.expect("connects"));
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let handshake = hyper::client::conn::http2::handshake(executor, io).await;
+    let (client, connection) = handshake.expect("speaks HTTP/2");
+    tokio::spawn(connection);
+    let sent = (0..streams).map(|_| {
+        let mut client = client.clone();
+        let chunks = futures_util::stream::iter([(Duration::ZERO, "gues"), (back_for, "s")]);
+        let chunks = futures_util::StreamExt::then(chunks, async |(pause, chunk)| {
+            sleep(pause).await;
+            Ok::<_, Infallible>(chunk)
+        });
+        let request = Request::post(format!("http://{to}/")).header("x-user", "alice");
+        let request = request.body(Body::from_stream(Box::pin(chunks)));
+        async move {
+            let answer = client.send_request(request.expect("valid")).await;
+            answer.expect("an answer").status().as_u16()
+        }
+    });
+    join_all(sent).await
+}
+
+/// Limits that lock out after five failures, as a process of its own has them, and its server.
+async fn process(store: impl Store, told: &Arc<AtomicUsize>) -> (Limits, std::net::SocketAddr) {
+    let holds = [HOUR, 2 * HOUR, 24 * HOUR];
+    let lockout = Lockout::after(5).hold(holds).on(["401"]);
+    let rule = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
+    let rule = rule.with_lockout(lockout).expect("it makes sense");
+    let told = Arc::clone(told);
+    let limits = Limits::new([rule]).store(store).on_lockout(move |_| {
+        told.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(())
+    });
+    let login = async |request: Request<Body>| {
+        let body = axum::body::to_bytes(request.into_body(), 10).await;
+        match &body.expect("a body")[..] {
+            b"right" => StatusCode::OK,
+            _ => StatusCode::UNAUTHORIZED,
+        }
+    };
+    let app = Router::new().route("/", any(login).layer(limits.layer("login")));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a port");
+    let address = listener.local_addr().expect("is bound");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (limits, address)
+}
+
+/// Requests whose ends are kept back for longer than ten seconds bring one hold after the other, for
+/// each five of them, in memory and over three processes: who sends them is held for the longest
+/// time. Those that end within seconds bring the first hold alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ends_of_streams_that_are_kept_back() {
+    let server = Redis::start();
+    let mut played = Vec::new();
+    for (back_for, streams, steps, hold) in [
+        (millis(10_500), 160, 32, 24 * HOUR),
+        (millis(1_000), 160, 1, HOUR),
+        (millis(10_500), 9, 1, HOUR),
+    ] {
+        for in_redis in [true, false] {
+            let server = &server;
+            played.push(async move {
+                let told = Arc::default();
+                let prefix = format!("{back_for:?}{streams}:");
+                let mut processes = Vec::new();
+                for _ in 0..if in_redis { 3 } else { 1 } {
+                    processes.push(match in_redis {
+                        true => process(kit::store_on(server).await.prefix(&*prefix), &told).await,
+                        false => process(MemoryStore::new(), &told).await,
+                    });
+                }
+                let share = streams / processes.len();
+                let rest = streams % processes.len();
+                let sent = processes.iter().enumerate().map(|(at, (_, address))| {
+                    let more = usize::from(at < rest);
+                    kept_back(*address, share + more, back_for)
+                });
+                let statuses = join_all(sent).await.concat();
+                assert_eq!(statuses, vec![401; streams]);
+                let case = format!("{streams} kept back for {back_for:?}, Redis: {in_redis}");
+                for (limits, _) in &processes {
+                    assert!(limits.flush(PATIENT).await);
+                    let refused = limits
+                        .check("login", Header::new("x-user").key("alice"))
+                        .await;
+                    let left = refused.expect_err("it is held").retry_after();
+                    let left = left.expect("it ends");
+                    assert!(left <= hold && left > hold - MINUTE, "{case}: {left:?}");
+                }
+                kit::load::until("all are told", || told.load(Ordering::Relaxed) >= steps).await;
+                assert_eq!(told.load(Ordering::Relaxed), steps, "{case}");
+            });
+        }
+    }
+    join_all(played).await;
+}
