@@ -6,15 +6,14 @@ use axum_core::response::Response;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http_body::{Body as HttpBody, Frame};
+use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use super::decide::{AskedTake, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
-use super::outcome::LateFailure;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
-use crate::charge::{Answers, Charge, FrameWatcher, LateCharge, LayerResponse, WatchedBody};
+use crate::charge::{Answers, Charge, LateCharge, LayerResponse, WatchedBody};
 use crate::decision::Decision;
 use crate::rule::Rule;
 use crate::take::Take;
@@ -150,15 +149,6 @@ impl Admission {
             }
         }
         response
-    }
-}
-
-/// A response's body keeps the permits until it has ended.
-impl<D> FrameWatcher<D> for (Option<Box<RequestPermits>>, Option<Box<LateFailure>>) {
-    fn watch(&mut self, frame: &Frame<D>) {
-        if let (Some(late_failure), Some(trailers)) = (&self.1, frame.trailers_ref()) {
-            late_failure.watch(trailers);
-        }
     }
 }
 

@@ -1,11 +1,13 @@
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode, response};
+use http::{StatusCode, response};
+use http_body::Frame;
 
 use super::action::Admission;
+use super::decide::RequestPermits;
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{Charge, Effect, LayerResponse};
+use crate::charge::{Charge, Effect, FrameWatcher, LayerResponse};
 use crate::rule::{Outcomes, Rule, Statuses};
 use crate::warning::{Warning, WarningKind};
 
@@ -41,7 +43,8 @@ impl Gate {
     fn ended(&self, rule: &Rule, response: &response::Parts) -> Option<Effect> {
         let answer = Statuses::new(response.status, &response.headers);
         let [on, reset_on] = rule.lockout_outcomes();
-        let on_without_trailers = on.filter(|it| !it.have_grpc() || answer.are_in_body());
+        let on_without_trailers =
+            on.filter(|it| !it.have_grpc() || answer.are_of("application/grpc-web"));
         self.warn_of_trailers(rule, answer, "lockout", [on_without_trailers, reset_on]);
         if on.is_some_and(|it| it.contain_failure(answer)) {
             return Some(Effect::Failed);
@@ -131,7 +134,7 @@ impl Admission {
         let answer = Statuses::new(response.status, &response.headers);
         let on = self.rule.lockout_outcomes()[0].filter(|it| it.have_grpc());
         let is_layers = LayerResponse::of_layer(&response.extensions).is_some();
-        on.filter(|_| !answer.have_grpc() && !is_layers)?;
+        on.filter(|_| answer.grpc().next().is_none() && !is_layers)?;
         let mut charge = self.answer.clone();
         charge.iter_mut().for_each(Charge::stop_keeping_open);
         let admitted = Self {
@@ -146,14 +149,17 @@ impl Admission {
 /// A failure that the trailers of a response with this status may tell.
 pub(super) struct LateFailure(StatusCode, Admission);
 
-impl LateFailure {
-    pub(super) fn watch(&self, trailers: &HeaderMap) {
-        let Self(status, admitted) = self;
-        let (answer, [on, _]) = (
-            Statuses::new(*status, trailers),
-            admitted.rule.lockout_outcomes(),
-        );
-        if answer.have_grpc() && on.is_some_and(|it| it.contain(answer)) {
+/// The body of a response has the permits until it has ended.
+impl<D> FrameWatcher<D> for (Option<Box<RequestPermits>>, Option<Box<LateFailure>>) {
+    fn watch(&mut self, frame: &Frame<D>) {
+        let Some((LateFailure(status, admitted), trailers)) =
+            self.1.as_deref().zip(frame.trailers_ref())
+        else {
+            return;
+        };
+        let answer = Statuses::new(*status, trailers);
+        let on = admitted.rule.lockout_outcomes()[0].filter(|it| it.contain(answer));
+        if on.is_some() && answer.grpc().next().is_some() {
             admitted.apply(Effect::Failed);
         }
     }

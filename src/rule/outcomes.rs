@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::rule::Rule;
 use super::rule_error::RuleError;
@@ -230,33 +230,25 @@ impl<'a> Statuses<'a> {
 
     /// That of HTTP. A 200 is none where gRPC has failed, or may fail later.
     fn http(self) -> Option<StatusCode> {
-        let is_ok = || self.grpc().all(|it| it == b"0") && !self.lack_grpc();
-        (self.http != StatusCode::OK || is_ok()).then_some(self.http)
+        let is_one = self.http != StatusCode::OK || self.grpc().all(|it| it == b"0");
+        (is_one && !self.lack_grpc()).then_some(self.http)
     }
 
     /// Those of gRPC.
     pub(crate) fn grpc(self) -> impl Iterator<Item = &'a [u8]> {
         let lines = self.headers.get_all(GRPC_STATUS).into_iter();
-        lines.map(|line| line.as_bytes())
-    }
-
-    /// Whether a status of gRPC is in the head.
-    pub(crate) fn have_grpc(self) -> bool {
-        self.headers.contains_key(GRPC_STATUS)
+        lines.map(HeaderValue::as_bytes)
     }
 
     /// Whether it is a 200 of gRPC whose status is behind its head: in the trailers, or as gRPC-Web
     /// has it, in the body.
     pub(crate) fn lack_grpc(self) -> bool {
-        self.http == StatusCode::OK && !self.have_grpc() && self.has_type("application/grpc")
+        let is_silent = self.http == StatusCode::OK && self.grpc().next().is_none();
+        is_silent && self.are_of("application/grpc")
     }
 
-    /// Whether the body has the status that the head [lacks](Self::lack_grpc).
-    pub(crate) fn are_in_body(self) -> bool {
-        self.has_type("application/grpc-web")
-    }
-
-    fn has_type(self, prefix: &str) -> bool {
+    /// Whether the content type of the answer begins so.
+    pub(crate) fn are_of(self, prefix: &str) -> bool {
         let content_type = self.headers.get(CONTENT_TYPE);
         let start = content_type.and_then(|it| it.as_bytes().get(..prefix.len()));
         start.is_some_and(|it| it.eq_ignore_ascii_case(prefix.as_bytes()))
