@@ -15,10 +15,10 @@ use tidegate::rule::{Policy, Subject};
 use tidegate::{Decision, Header, PeerIp, Quota, RateLimitLayer, Rule};
 use tower::ServiceExt;
 
-/// The tokens that a request asks for: its cost.
+/// The tokens that a request asks for: its cost. Who asks for none pays for one.
 fn tokens(head: &Parts) -> u64 {
     let text = head.headers.get("x-tokens").and_then(|it| it.to_str().ok());
-    text.and_then(|text| text.parse().ok()).unwrap_or(1)
+    text.and_then(|text| text.parse().ok()).unwrap_or(1).max(1)
 }
 
 /// Sends one request, and says which subjects denied it. A server's log may name all of them; the

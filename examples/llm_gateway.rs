@@ -1,7 +1,7 @@
 //! A gateway to a language model. Answers stream to the client; each organisation has requests and
 //! tokens a minute, and so many requests at a time: what it bought, by a table, or what all have.
-//! What the model bills is charged, also of an answer that had more tokens than were reserved, or
-//! that the client did not read to its end.
+//! The model gets what was reserved, whatever a client says. What it bills is charged, also of an
+//! answer that the client did not read to its end.
 //!
 //! `cargo run --example llm_gateway`
 
@@ -22,7 +22,7 @@ use futures_util::future::join_all;
 use futures_util::stream::{Stream, StreamExt, iter};
 use tidegate::rule::{Plan, Policy, RuleError};
 use tidegate::store::Charges;
-use tidegate::{Decision, Limits, Quota};
+use tidegate::{Limits, Quota};
 use tokio::time::sleep;
 use tower::ServiceExt;
 
@@ -32,12 +32,23 @@ pub(crate) const LIMITS: &str = r#"
     max-concurrent = 4
     settles = true                # so a request may wait for what others give back
     cost-above-max = "reserve-max" # an estimate above what an organisation bought
-    refund-on = ["5xx"]           # what the model did not answer is free
+    refund-on = ["5xx"]           # what the model did not answer is free, but for its try
     quotas = [
         { name = "requests", max-count = 60, window = "1m", cost = 1 },
         { name = "tokens", max-count = 1_000, window = "1m" },
     ]
+
+    [rules.tries]                 # no outcome gives these back: a prompt can make the model fail
+    key = "header:x-org"
+    max-count = 90
+    window = "1m"
 "#;
+
+/// The fewest tokens to reserve: what a prompt costs, also of a client that leaves at once.
+const LEAST: u64 = 50;
+
+/// Those of a request that does not say how many it wants.
+const USUAL: u64 = 200;
 
 /// What each organisation bought. A task reads it from the database again, now and then.
 pub(crate) type Customers = Arc<RwLock<HashMap<String, Plan>>>;
@@ -60,34 +71,35 @@ pub(crate) fn gateway(
         customers.read().ok()?.get(org).cloned()
     });
     let layer = limits.layer("chat").cost(estimate);
-    let limited = post(chat).layer(layer.wait(Duration::from_secs(2)));
+    let waiting = layer.wait(Duration::from_secs(2));
+    let limited = post(chat).layer((limits.layer("tries"), waiting)); // the first is outside
     Ok(Router::new()
         .route("/chat", limited)
         .route("/limits", get(limits.usage(["chat"])?.handler()))
         .with_state(Arc::clone(model)))
 }
 
-/// The tokens to reserve. Never 0: nothing would be charged then, and so nothing be settled.
+/// The tokens to reserve, which the model gets.
 fn estimate(head: &Parts) -> u64 {
     let said = head.headers.get("x-max-tokens");
     let said = said.and_then(|it| it.to_str().ok()?.parse().ok());
-    said.unwrap_or(200).max(1)
+    said.unwrap_or(USUAL).max(LEAST)
 }
 
 async fn chat(
     State(model): State<Arc<Model>>,
     head: HeaderMap,
     charges: Charges,
-    decision: Option<Decision>,
     prompt: String,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, StatusCode> {
     let org = head.get("x-org").and_then(|it| it.to_str().ok());
-    // The model's `max_tokens`: of the second quota, which counts tokens.
-    let most = decision.map_or(u64::MAX, |it| it.quotas()[1].max());
-    let answer = model.ask(org.unwrap_or_default(), &prompt, most);
+    let tokens = charges.of("chat");
+    // The model's `max_tokens`: what was reserved, never more.
+    let reserved = tokens.first().map_or(USUAL, |it| it.take().cost());
+    let answer = model.ask(org.unwrap_or_default(), &prompt, reserved);
     let answer = answer.ok_or(StatusCode::BAD_GATEWAY)?;
     // It settles when the response is dropped: at its end, or when the client has left.
-    let meter = charges.of("chat").meter();
+    let meter = tokens.meter();
     Ok(Sse::new(answer.map(move |(text, tokens)| {
         meter.add(tokens);
         Ok(Event::default().data(text))
@@ -150,7 +162,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ("the model fails", 1, "ten", 200, 10),
         ("five, of which one waits", 5, "10", 200, 10),
         ("leaves after three messages", 1, "10", 200, 3),
-        ("reserves 60 tokens, uses 600", 1, "60", 60, 60),
+        ("reserves 60 tokens, wants 600", 1, "60", 60, 60),
         ("after that", 1, "10", 200, 10),
         ("buys ten times as much", 5, "10", 200, 10),
     ] {
