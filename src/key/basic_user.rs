@@ -26,16 +26,17 @@ use crate::error::KeyError;
 /// use http::Request;
 /// use http::header::AUTHORIZATION;
 /// use tidegate::key::BasicUser;
-/// use tidegate::{KeyExtractor, Limits, PeerIp, Rules};
+/// use tidegate::{KeyExtractor, Limits, PeerIp, Quota, Rule};
 ///
-/// let limits = Limits::new(Rules::default())
-///     .key((BasicUser, PeerIp))
-///     .exempt(|head| !head.headers.contains_key(AUTHORIZATION));
+/// let git = Rule::new("git", [Quota::per_minute(60)])?.with_key((BasicUser, PeerIp));
+/// // On the layer: `Limits::exempt` would free the other rules, too.
+/// let layer = Limits::new([git]).layer("git");
+/// let layer = layer.exempt(|head| !head.headers.contains_key(AUTHORIZATION));
 ///
 /// let request = Request::builder().header(AUTHORIZATION, "Basic YWRhOmd1ZXNz").body(())?;
 /// let (head, ()) = request.into_parts();
 /// assert_eq!(BasicUser.extract(&head)?.as_str(), "ada");
-/// # let _ = limits;
+/// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
