@@ -11,6 +11,7 @@
 //! [`Plan`]: crate::rule::Plan
 //! [warning]: crate::warning
 //! [cookbook.md]: crate::guide::cookbook
+//! [grpc.md]: crate::guide::grpc
 //! [guarantees.md]: crate::guide::guarantees
 //! [metrics.md]: crate::metrics
 //! [proxies.md]: crate::ClientIp
