@@ -509,7 +509,7 @@ async fn head_over_http_2() {
 async fn guesses_of_all_content_types() {
     let lockout = Lockout::after(5).hold([WINDOW]).on(["401", "grpc-16"]);
     let rule = Rule::new("health", [Quota::per_minute(1_000)]).expect("a rule");
-    let rule = rule.with_key(PeerIp).with_lockout(lockout);
+    let rule = rule.with_key(Header::new("x-user")).with_lockout(lockout);
     let limits = Limits::new([rule.expect("it makes sense")]);
     let (incoming, address) = listen().await;
     let server = Server::builder()
@@ -532,16 +532,19 @@ async fn guesses_of_all_content_types() {
         &[],
         &["application/json", "application/grpc"],
     ];
+    let mut seen = Vec::new();
     for kind in kinds.iter().cycle().take(36) {
         let uri = format!("http://{address}/grpc.health.v1.Health/Check");
-        let request = kind.iter().fold(Request::post(uri), |request, kind| {
+        let request = Request::post(uri).header("x-user", "ada");
+        let request = kind.iter().fold(request, |request, kind| {
             request.header("content-type", *kind)
         });
         let body = Full::new(Bytes::from_static(b"\0\0\0\0\x07\x0a\x05guess"));
         let request = request.body(body).expect("a valid request");
-        client.request(request).await.expect("an answer");
+        let answer = client.request(request).await.expect("an answer");
+        seen.push(format!("{} {:?}", answer.status(), answer.headers()));
     }
-    assert_eq!(GUESSES.load(Ordering::Relaxed), 5);
+    assert_eq!(GUESSES.load(Ordering::Relaxed), 5, "{seen:#?}");
 }
 
 /// A POST over HTTP/2.
