@@ -642,6 +642,17 @@ impl Decision {
         sooner
     }
 
+    /// This denial, of whatever kind, with a retry-after that is no longer than this.
+    pub(crate) fn for_now(mut self, at_most: Duration) -> Self {
+        let at_most = micros(at_most);
+        self.retry_after = match self.found {
+            Found::Never => at_most,
+            _ => self.retry_after.min(at_most),
+        };
+        self.found = Found::Denied;
+        self
+    }
+
     /// Says of each quota, by its place, whether clients are not told its state.
     #[cold]
     pub(crate) fn set_hidden(&mut self, is_hidden: impl Fn(usize) -> bool) {

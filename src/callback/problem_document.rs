@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::degrade_callback::{BoxFuture, DegradeCallback, Denied};
 use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
 use super::form::{AnswerForm, AnswerReason, Form};
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::rule::{Policy, Rule};
 use crate::trace;
@@ -39,7 +39,7 @@ const BUSY_TYPE: &str =
 pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
     match reason {
         AnswerReason::Denied(rule, decision, _) => quota_exceeded_document(rule, decision),
-        AnswerReason::NoDecision => document(reason.status(), REDUCED_CAPACITY),
+        AnswerReason::NoDecision => reduced_capacity(reason.status()),
         AnswerReason::Mistake(status, reason) => mistake(*status, reason),
     }
 }
@@ -50,6 +50,9 @@ impl AnswerReason<'_> {
         match self {
             Self::Denied(rule, decision, _) => {
                 let is_busy = is_told_busy(rule, decision);
+                if is_for_now(decision) {
+                    return Self::NoDecision.message();
+                }
                 let mut message = match () {
                     () if is_busy => BUSY.to_ascii_lowercase(),
                     () if decision.is_denied_by_lockout() => LOCKED_OUT.to_ascii_lowercase(),
@@ -100,6 +103,7 @@ pub(super) fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     let body = match rule.policies() {
         _ if is_told_busy(rule, decision) => write_busy(rule, decision),
+        _ if is_for_now(decision) => return reduced_capacity(StatusCode::TOO_MANY_REQUESTS),
         _ if decision.is_denied_by_lockout() => LOCKED_OUT_DOCUMENT.into(),
         // A denial without exceeded quotas is that of a custom store.
         [_] if decision.verdict() != Verdict::Never
@@ -151,11 +155,21 @@ pub(super) fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
     }
 }
 
-const REDUCED_CAPACITY: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types\
-    #temporary-reduced-capacity\",\
-    \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
-    \"status\":503}";
+fn reduced_capacity(status: StatusCode) -> Response {
+    let status_code = status.as_u16();
+    let body = format!(
+        "{{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",\
+        \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
+        \"status\":{status_code}}}"
+    );
+    document(status, body)
+}
 
+/// Whether a fallback has denied a request by its quotas: the store itself may have room.
+fn is_for_now(decision: &Decision) -> bool {
+    let by_quotas = matches!(decision.verdict(), Verdict::Denied { .. });
+    decision.source() == Source::Fallback && by_quotas && !decision.is_denied_by_lockout()
+}
 /// A 400 or 500 for a request without a key, depending on whose mistake that is.
 pub(crate) fn key_refused(error: &KeyError, form: &AnswerForm) -> Response {
     match error.kind() {

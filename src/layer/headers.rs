@@ -7,7 +7,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 
 use crate::charge::Answers;
-use crate::decision::{Decision, QuotaState};
+use crate::decision::{Decision, QuotaState, Source};
 use crate::rule::{Policy, Rule};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -121,8 +121,8 @@ impl Headers {
         }
     }
 
-    /// Writes these fields into a response, unless the store's decision tells nothing about the
-    /// quotas, and `Retry-After` of so many seconds, unless it is set already.
+    /// Writes these fields into a response, unless the decision tells nothing about the quotas, as
+    /// that of a fallback, which counts for one process alone, and `Retry-After` of so many seconds, unless it is set already.
     pub(crate) fn write(
         self,
         rule: &Rule,
@@ -131,7 +131,7 @@ impl Headers {
         to: &mut HeaderMap,
     ) {
         match self {
-            _ if decision.quotas().is_empty() => {}
+            _ if decision.quotas().is_empty() || decision.source() == Source::Fallback => {}
             Self::Draft11 => draft_11(rule, decision, to),
             Self::Draft7 => draft_7(rule, decision, to),
             Self::Legacy => legacy(rule, decision, 0, to),

@@ -59,6 +59,9 @@ impl RuleUsage {
         if let Some(factor) = self.rule.factor() {
             json += &format!(",\"raised\":{factor}");
         }
+        if self.decision.source() == Source::Fallback {
+            json += ",\"fallback\":true";
+        }
         let policies: Vec<_> = self.policies().map(|it| self.policy_json(it)).collect();
         json + &format!(",\"policies\":[{}]}}", policies.join(","))
     }

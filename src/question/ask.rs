@@ -478,6 +478,18 @@ impl Ask {
         ask
     }
 
+    /// Whether each count has room for its cost when nothing is charged.
+    pub(crate) fn may_fit(&self) -> bool {
+        self.counts.iter().all(|count| {
+            let fits = |limit: u64| limit >= count.cost.max(1);
+            match &count.spec.kind {
+                Kind::Windows(windows) => windows.limits().all(fits),
+                Kind::Calendar(calendar) => fits(calendar.max()),
+                Kind::Permits(permits) => permits.max() > 0,
+            }
+        })
+    }
+
     /// This question for a caller that waits no longer than this.
     pub(crate) fn within(mut self, deadline: Deadline) -> Self {
         self.deadline = Some(deadline.or_earlier(self.deadline));

@@ -1,12 +1,19 @@
-use std::sync::Arc;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::remainders::Remainders;
 use super::{MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
-use crate::decision::{Decision, Receipt, Source};
+use crate::decision::{Decision, Receipt, Source, Verdict};
 use crate::error::StoreError;
+use crate::jitter;
 use crate::log_on_change::LogOnChange;
 use crate::question::{Ask, Change};
+use crate::sync::lock;
 use crate::trace;
 
 /// Decides in the memory of this process while the store inside fails: see
@@ -17,8 +24,16 @@ pub(super) struct LocalFallback {
     share: Share,
     pub(super) store: Arc<MemoryStore>,
     failures: LogOnChange,
+    is_failing: AtomicBool,
+    /// Since when the store inside fails, while it does.
+    since: Mutex<Option<Instant>>,
     remainders: Remainders,
 }
+
+/// For how long a denial that is decided here sends its client away, at least and at most, and the
+/// longest addition to it, so that clients come back apart.
+const PAUSE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(5);
+const MAX_JITTER: Duration = Duration::from_secs(1);
 
 impl LocalFallback {
     /// Decides by a share of each quota for the store of this name.
@@ -28,6 +43,8 @@ impl LocalFallback {
             share,
             store,
             failures: LogOnChange::default(),
+            is_failing: AtomicBool::default(),
+            since: Mutex::default(),
             remainders: Remainders::default(),
         }
     }
@@ -40,6 +57,10 @@ impl LocalFallback {
     ) -> Result<Decision, StoreError> {
         let store = &*self.name;
         if let Ok(decision) = &answer {
+            if decision.source() != Source::Cache && self.is_failing.load(Ordering::Relaxed) {
+                self.is_failing.store(false, Ordering::Relaxed);
+                *lock(&self.since) = None;
+            }
             self.remainders.note(ask, decision, self.share, &self.store);
         }
         match &answer {
@@ -61,8 +82,26 @@ impl LocalFallback {
 
     fn decide(&self, ask: &Ask, failure: &StoreError) -> Result<Decision, StoreError> {
         let decision = self.store.decide(&self.asked_here(ask, None))?;
+        let decision = self.for_now(ask, decision);
         let receipt = decision.receipt().map(Receipt::marked_as_fallback);
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
+    }
+
+    /// What this process has counted says little of when the store inside, which may be back in a
+    /// moment, has room: a denial by its quotas is short.
+    fn for_now(&self, ask: &Ask, decision: Decision) -> Decision {
+        self.is_failing.store(true, Ordering::Relaxed);
+        let since = *lock(&self.since).get_or_insert_with(Instant::now);
+        let is_by_quotas = match decision.verdict() {
+            Verdict::Denied { .. } => !decision.is_locked_out() && !decision.is_on_hold(),
+            Verdict::Never => ask.may_fit(),
+            _ => false,
+        };
+        if !is_by_quotas {
+            return decision;
+        }
+        let pause = since.elapsed().clamp(*PAUSE.start(), *PAUSE.end());
+        decision.for_now(pause + jitter::up_to(MAX_JITTER))
     }
 
     /// What the store here is asked of this, or of what was charged by it.

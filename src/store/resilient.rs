@@ -271,6 +271,12 @@ impl<S: Store> Resilient<S> {
     /// to milliseconds. It admits nothing if that window is longer than [ten
     /// years](crate::Quota::MAX_WINDOW), if `max` is 0, and if one request costs more than `max`.
     ///
+    /// A denial by these quotas says little of when the store, which may be back in a moment, has
+    /// room: its retry-after is at most as long as the store has failed, 1 s at least and 5 s at
+    /// most, and up to 1 s more, so that clients come back apart. It is a problem document of the type
+    /// `temporary-reduced-capacity` with the status 429, or gRPC's 8. Lock-outs, holds and permits
+    /// keep their times. Responses show no fields of its quotas.
+    ///
     /// The fallback keeps its counts while the store comes and goes. So however often that happens,
     /// a window of `n` processes holds at most `max` of what the store admitted in it, and at most
     /// `n * floor(max * share)` of what the fallbacks admitted, or `n` requests where a share is
@@ -281,7 +287,7 @@ impl<S: Store> Resilient<S> {
     /// Of a [calendar](crate::rule::Policy::calendar) quota it admits that share in a period, by the
     /// clock of this process, at least one unit, and never more than the store's last answer said
     /// is left; in an hour no more than an hour's part, or one request. A request that costs more
-    /// than the share is never admitted.
+    /// than the share is denied for as long as the store fails.
     ///
     /// A take is charged in one place. Only if the store's outcome is unknown, after a time-out or
     /// a broken connection, may it have been charged there as well: the quota is then kept more

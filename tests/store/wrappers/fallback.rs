@@ -103,6 +103,62 @@ async fn never_above_the_share_in_any_window() {
     }
 }
 
+/// A denial here sends a client away for as long as the store has failed, from one second to five,
+/// and up to a second more; not for a window of the share, in which the store may have room.
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_for_now() {
+    for algorithm in Algorithm::ALL {
+        let flaky = FlakyStore::new(Mode::Works);
+        let (store, _) = fallback(&flaky, Share::of_processes(8));
+        let take = take_of(rule(quota(5, 86_400 * SECOND)).with_algorithm(algorithm));
+        let denied = async || {
+            let denied = ask(&store, &take).await;
+            assert_eq!(denied.source(), Source::Fallback);
+            assert!(
+                matches!(denied.verdict(), Verdict::Denied { .. }),
+                "{denied:?}"
+            );
+            denied.retry_after().expect("a time").as_secs_f64()
+        };
+        assert!(ask(&store, &take).await.failure().is_none());
+        flaky.set(Mode::FailsAtOnce(Kind::Timeout));
+        assert!(ask(&store, &take).await.is_allowed());
+        for (passed, expected) in [(0, 1.0), (3, 3.0), (1, 4.0), (3_600, 5.0)] {
+            tokio::time::sleep(passed * SECOND).await;
+            let waits: Vec<_> = futures_util::future::join_all((0..20).map(|_| denied())).await;
+            let range = expected..=expected + 1.0;
+            assert!(waits.iter().all(|it| range.contains(it)), "{waits:?}");
+            assert_ne!(waits[0], waits[1], "they come back apart");
+        }
+        // The store decides again, and fails anew.
+        flaky.set(Mode::Works);
+        assert!(ask(&store, &take).await.is_allowed());
+        flaky.set(Mode::FailsAtOnce(Kind::Timeout));
+        assert!(denied().await <= 2.0);
+    }
+}
+
+/// What costs more than the share of a period may fit a moment later: only what the whole rule
+/// never admits is never admitted.
+#[tokio::test(start_paused = true)]
+async fn never_is_said_of_the_whole_rule() {
+    let (store, _) = fallback(&gone(), Share::of_processes(4));
+    let rule = Rule::with_policies(
+        "p",
+        [Policy::calendar(tidegate::rule::Period::MONTH, 5_000)],
+    )
+    .expect("valid");
+    let take = take_of(rule);
+    let denied = ask(&store, &take.clone().with_cost(2_000)).await;
+    assert!(
+        matches!(denied.verdict(), Verdict::Denied { .. }),
+        "{denied:?}"
+    );
+    assert!(denied.retry_after() <= Some(2 * SECOND));
+    let never = ask(&store, &take.with_cost(5_001)).await;
+    assert_eq!(never.verdict(), Verdict::Never);
+}
+
 #[tokio::test]
 async fn a_burst_is_shared_too() {
     let (store, clock) = fallback(&gone(), Share::of_processes(4));
@@ -131,9 +187,11 @@ async fn a_cost_above_the_share_has_a_longer_window() {
         let (store, clock) = fallback(&gone(), Share::of_processes(2));
         let take = take_of(rule(quota(4, SECOND)).with_cost(cost_of_rule)).with_cost(3);
         assert!(ask(&store, &take).await.is_allowed());
-        let retry_after = Duration::from_millis(1_500);
-        let denied = Verdict::Denied { retry_after };
-        assert_eq!(ask(&store, &take).await.verdict(), denied);
+        let denied = ask(&store, &take).await.retry_after().expect("a time");
+        assert!(
+            denied >= SECOND && denied <= Duration::from_millis(1_500),
+            "{denied:?}"
+        );
         clock.set(clock.now() + 1_500_000);
         assert!(ask(&store, &take).await.is_allowed());
         let too_much = take_from(4, SECOND).with_cost(5);

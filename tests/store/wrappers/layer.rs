@@ -30,21 +30,64 @@ async fn status(app: &Router) -> u16 {
 const GONE: [Mode; 2] = [Mode::FailsAtOnce(Kind::Timeout), Mode::Fails(Kind::Timeout)];
 
 #[tokio::test]
-async fn the_fallback_answers_and_the_response_shows_the_rules_own_policy() {
-    for mode in GONE {
-        let app = app(layer(mode));
+async fn the_fallback_answers_and_shows_no_quota() {
+    let forms = [
+        Headers::Draft11,
+        Headers::Draft7,
+        Headers::Legacy,
+        Headers::GitHub,
+    ];
+    for (mode, form) in GONE
+        .into_iter()
+        .flat_map(|mode| forms.map(|form| (mode, form)))
+    {
+        let upstream = any(async || [("ratelimit", "a"), ("x-ratelimit-limit", "9")]);
+        let app = Router::new().route("/", upstream.layer(layer(mode).headers(form)));
         let answer = http::ask(&app, "/", "").await;
         assert_eq!(answer.status, 200);
-        assert_eq!(answer.field("ratelimit-policy"), Some("\"p\";q=2;w=10"));
-        assert_eq!(answer.field("ratelimit"), Some("\"p\";r=0;t=10"));
+        let is_draft = [Headers::Draft11, Headers::Draft7].contains(&form);
+        assert_eq!(answer.field("ratelimit").is_none(), is_draft);
+        assert_eq!(answer.field("x-ratelimit-limit").is_none(), !is_draft);
+        assert_eq!(answer.field("x-ratelimit-remaining"), None);
+        assert_eq!(answer.field("ratelimit-policy"), None);
         let decision = answer.decision();
         assert_eq!(decision.source(), Source::Fallback);
         let failure = decision.failure().map(StoreError::kind);
         assert_eq!(failure, Some(Kind::Timeout));
         let answer = http::ask(&app, "/", "").await;
         assert_eq!(answer.status, 429);
-        assert_eq!(answer.field("retry-after"), Some("10"));
+        assert_eq!(answer.field("ratelimit"), None);
+        let told = http::number(&answer.fields, "retry-after").expect("a time");
+        assert!((1..=3).contains(&told), "{told}");
+        let document: Value = serde_json::from_str(&answer.body).expect("JSON");
+        assert_eq!(document["status"], json!(429));
+        let kind = document["type"].as_str().expect("text");
+        assert!(kind.ends_with("#temporary-reduced-capacity"), "{kind}");
     }
+}
+
+/// The status of gRPC is the rule's, too, and what is left says who has decided.
+#[tokio::test]
+async fn the_fallback_answers_in_other_forms() {
+    let limits = Limits::new([rule(quota(2, 10 * SECOND)).with_key(Everyone)]);
+    let limits = limits.store(half(Mode::FailsAtOnce(Kind::Timeout)));
+    let app = app(limits.layer("p"));
+    assert_eq!(status(&app).await, 200);
+    let denied = http::ask(&app, "/", "content-type: application/grpc").await;
+    assert_eq!(denied.field("grpc-status"), Some("8"));
+    assert_eq!(
+        denied.field("grpc-message"),
+        Some("temporary reduced capacity")
+    );
+    let usage = limits.usage(["p"]).expect("it is known");
+    let usage = Router::new().route("/", axum::routing::get(usage.handler()));
+    let usage = http::ask(&usage, "/", "").await.body;
+    assert!(
+        usage.contains("\"path\":\"p\",\"fallback\":true,"),
+        "{usage}"
+    );
+    let left = limits.peek("p", Key::default()).await.expect("an answer");
+    assert_eq!(left.expect("a rule").source(), Source::Fallback);
 }
 
 #[tokio::test]
@@ -104,7 +147,7 @@ async fn callbacks_hear_why_a_fallback_answered() {
         );
         let answer = http::ask(&app, "/", "").await;
         assert_eq!(answer.status, 200);
-        assert_eq!(answer.field("ratelimit"), Some("\"p\";r=0;t=10"));
+        assert_eq!(answer.field("ratelimit"), None);
         assert_eq!(status(&app).await, 429);
         assert_eq!(heard.load(Ordering::Relaxed), 2);
     }
