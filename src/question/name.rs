@@ -15,7 +15,7 @@ pub(crate) struct Name {
 }
 
 /// What the names of all keys of a count have in common.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Names(Arc<SharedParts>);
 
 #[derive(Debug, PartialEq)]

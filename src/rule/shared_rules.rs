@@ -7,8 +7,10 @@ use arc_swap::{ArcSwap, Guard};
 use sha2::{Digest, Sha256};
 use tokio::task::AbortHandle;
 
+use super::rule::Rule;
 use super::rules::Rules;
 use crate::sync::{OwnedTask, lock};
+use crate::trace;
 
 /// Rules that all layers of a service share, and that can be replaced at any time.
 ///
@@ -177,6 +179,14 @@ fn log_mistakes(rules: &Rules, before: Option<&Rules>) {
     let known: Vec<_> = before.into_iter().flat_map(Rules::warnings).collect();
     let new = rules.warnings().filter(|it| !known.contains(it));
     new.for_each(|it| it.log());
+    let old = |new: &Rule| before?.find(new.path());
+    for rule in rules.iter().filter(|it| it.ends_holds_of(old(it))) {
+        let path = rule.path();
+        trace::event!(
+            warn: path, "holds and failures are forgotten: another algorithm or subject names them; \
+             take that back, and those that last still count again"
+        );
+    }
 }
 
 impl WeakRules {

@@ -180,6 +180,14 @@ impl Rule {
         }
     }
 
+    /// Whether it holds keys under other names than the rule of before, so that these are free.
+    pub(super) fn ends_holds_of(&self, old: Option<&Arc<Self>>) -> bool {
+        let rules = [old.map(Arc::as_ref), Some(self)];
+        let in_force = rules.map(|it| it.filter(|it| !it.is_shadow()).map(Self::counts));
+        let held = in_force.map(|it| it?.list.iter().find(|it| it.spec.may_be_held()));
+        matches!(held, [Some(old), Some(new)] if old.names != new.names)
+    }
+
     /// The name of the subject of a rule that has one; `None` if it has no name.
     pub(crate) fn only_subject(&self) -> Option<&str> {
         self.settings.only_subject.as_deref()

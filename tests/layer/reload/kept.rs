@@ -228,3 +228,49 @@ async fn a_kept_rule_keeps_its_own_switches() {
     service.reload(only("search", 7));
     service.check_one("/getId", Some(5)).await;
 }
+
+/// A rule whose counts get another name lets all go that it held, which the log says at the reload.
+#[test]
+fn what_ends_holds_is_told() {
+    let lockout = "key = 'header:x-user'\nlockout = { after = 3, hold = ['1h'], on = ['401'] }\n";
+    let of = |more: &str| format!("[rules.a]\nmax-count = 9\nwindow = '1m'\n{more}\n");
+    for (old, new, ends) in [
+        (lockout, "algorithm = 'gcra'\n", true),
+        (lockout, "pace = 'even'\n", true),
+        (lockout, "retry-after-jitter = '9%'\n", false),
+        (lockout, "max-concurrent = 2\n", false),
+        (lockout, "shadow = true\n", false),
+        ("outgoing = true\n", "algorithm = 'sliding-window'\n", true),
+        ("outgoing = true\n", "hold-at-most = '1h'\n", false),
+        ("key = 'header:x-user'\n", "algorithm = 'gcra'\n", false),
+    ] {
+        let service = Service::with_text(&of(old));
+        let log = kit::log::Log::start();
+        service.reload(of(&format!("{old}{new}")));
+        let is_told = |lines: Vec<String>| {
+            let told = lines
+                .iter()
+                .filter(|it| it.contains("holds and failures are forgotten"));
+            assert!(
+                told.clone().all(|it| it.contains("path=\"a\"")),
+                "{lines:?}"
+            );
+            told.count() == 1
+        };
+        assert_eq!(is_told(log.lines()), ends, "{old} {new}");
+        service
+            .limits
+            .rules()
+            .replace(Rules::from_toml(&of(old)).expect("valid"));
+        assert_eq!(is_told(log.lines()), ends, "back from {new}");
+    }
+    let prefixed = |prefix: &str| format!("prefix = '{prefix}'\n{}", of(lockout));
+    let service = Service::with_text(&prefixed("a:"));
+    let log = kit::log::Log::start();
+    service.reload(prefixed("b:"));
+    assert!(
+        log.lines()
+            .iter()
+            .any(|it| it.contains("holds and failures are forgotten"))
+    );
+}
