@@ -134,15 +134,16 @@ pub(super) fn rule(
     let rule = with_permit_settings(rule, table)?;
     let rule = table.set("shadow", rule, |rule, shadow| match shadow.is_table() {
         true => Err(shadow.mistake(second_rule(path))),
-        false if shadow.boolean()? => match rule.lockout_outcomes() {
-            [Some(on), _] if !on.have_status() && !on.contain_error() => Err(shadow.mistake(
-                "a shadow rule shows code no charge, and code alone says what fails, expected \
-                 outcomes in lockout.on",
-            )),
-            _ => Ok(rule.into_shadow()),
-        },
+        false if shadow.boolean()? => Ok(rule.into_shadow()),
         false => Ok(rule),
     })?;
+    if let [Some(on), _] = rule.lockout_outcomes()
+        && !(on.have_status() || on.contain_error())
+        && (file.is_shadow || rule.is_shadow())
+    {
+        let message = "a shadow rule shows code no charge, expected outcomes in lockout.on";
+        table.without("lockout", message)?;
+    }
     if !rule.has_permits() {
         let message = "nothing holds a permit, expected max-concurrent beside it";
         table.without(PERMIT_KEYS, message)?;
