@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http::request::Parts;
 
 use super::key::Key;
-use super::key_extractor::KeyExtractor;
+use super::key_extractor::{Everyone, KeyExtractor};
 use crate::error::KeyError;
 use crate::warning::Warning;
 
@@ -48,7 +48,9 @@ impl KeyExtractor for Joined {
     }
 
     fn mark(&self) -> Cow<'static, str> {
-        MARK.into()
+        // Parts that are the same in all requests make a key that is.
+        let other = self.0.iter().find(|it| it.mark() != Everyone.mark());
+        other.map_or(Everyone.mark(), |_| MARK.into())
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {

@@ -116,8 +116,9 @@ impl Lockout {
         self
     }
 
-    /// Which [subject](super::Subject) of a [joint](Rule::joint) rule is held, which has to say it.
-    /// Not one that is everyone.
+    /// Which [subject](super::Subject) of a [joint](Rule::joint) rule is held, which has to say it
+    /// where there are several. Not one that is everyone, also if that is its last
+    /// [alternative](KeyExtractor::or).
     #[must_use]
     pub fn subject(mut self, name: &str) -> Self {
         self.subject = Some(name.into());
@@ -138,6 +139,11 @@ impl Lockout {
         };
         !policy.is_concurrent() && requests < self.spec.after as u128
     }
+}
+
+/// Whether requests share a key, at least those that have nothing else.
+fn may_be_everyone(key: &Arc<dyn KeyExtractor>) -> bool {
+    key.mark() == Everyone.mark() || key.alternatives().iter().any(may_be_everyone)
 }
 
 fn micros(time: Duration) -> u64 {
@@ -222,8 +228,7 @@ impl RuleSettings {
 
     /// Whether a lock-out is of the count of this subject, with this cost of its own.
     fn holds_count(&self, of: &Lockout, subject: Option<usize>, cost: Option<u64>) -> bool {
-        let held = of.subject.as_deref().and_then(|it| self.place_of(Some(it)));
-        cost.is_none() && subject == held
+        cost.is_none() && subject == self.place_of(of.subject.as_deref())
     }
 
     /// Whether failures can hold a key under these policies, of the rule or of a plan.
@@ -234,8 +239,9 @@ impl RuleSettings {
         let [on, reset_on] = lockout.outcomes.clone().map(Option::transpose);
         let (on, reset_on) = (on?, reset_on?);
         let (spec, subject) = (&lockout.spec, lockout.subject.as_deref());
-        let place = subject.and_then(|name| self.place_of(Some(name)));
-        let key = place.map_or(self.key.as_ref(), |at| self.subjects[at].key());
+        let place = self.place_of(subject);
+        let own_key = place.and_then(|at| self.subjects[at].key());
+        let key = own_key.or(self.key.as_ref());
         let is_time = |time: &u64| (SECOND..=micros(Quota::MAX_WINDOW)).contains(time);
         let is_of_key = |policy: &Policy| {
             let place = self.place_of(policy.subject());
@@ -275,10 +281,10 @@ impl RuleSettings {
             {
                 "an answer is in on and in reset-on, expected one"
             }
-            () if subject.is_none() && !self.subjects.is_empty() => {
+            () if subject.is_none() && self.subjects.len() > 1 => {
                 "several subjects, expected subject: the one that is locked out"
             }
-            () if key.is_some_and(|it| it.mark() == Everyone.mark()) => {
+            () if key.is_some_and(may_be_everyone) => {
                 "one failing client would lock everyone out, expected a key"
             }
             () if !policies.iter().any(is_of_key) => {

@@ -2,6 +2,7 @@
 //! may be switched on beside it.
 
 use axum::routing::{get as on_get, post as on_post};
+use tidegate::key::BasicUser;
 use tidegate::layer::{LockedOut, SubjectKeys};
 use tidegate::rule::{Lockout, Subject};
 use tidegate::store::{Ask, Attempts, Change};
@@ -622,6 +623,11 @@ fn rule_of(limits: &Limits) -> Arc<Rule> {
 async fn in_shadow() {
     let log = kit::log::Log::start();
     let world = world(locked(lockout().reset_on(["303"])).into_shadow());
+    assert!(
+        log.lines()
+            .iter()
+            .all(|it| it.contains("tidegate::warning"))
+    );
     answers(&world, "alice", &[401, 401, 303]).await;
     assert_eq!(answers(&world, "alice", &[401, 401]).await, [401; 2]);
     assert!(log.lines().is_empty());
@@ -1214,6 +1220,9 @@ fn what_makes_no_sense() {
     let limited = user().limit(Quota::per_minute(9));
     let all = Subject::new("all", Everyone).limit(Quota::per_minute(9));
     let joint = || Rule::joint("login", [all.clone(), limited.clone()]).expect("valid");
+    let either = Subject::new("either", BasicUser.or(Everyone)).limit(Quota::per_minute(9));
+    let of_either = Rule::joint("login", [all.clone(), either]).expect("valid");
+    let everyone = "one failing client would lock everyone out, expected a key";
     for (rule, lockout, expected) in [
         (
             joint(),
@@ -1222,16 +1231,19 @@ fn what_makes_no_sense() {
         ),
         (joint(), ok().subject("net"), "there is no subject \"net\""),
         (login(), ok().subject("net"), "there is no subject \"net\""),
+        (joint(), ok().subject("all"), everyone),
+        (per_minute("login", 9).with_key(Everyone), ok(), everyone),
         (
-            joint(),
-            ok().subject("all"),
-            "one failing client would lock everyone out, expected a key",
-        ),
-        (
-            per_minute("login", 9).with_key(Everyone),
+            per_minute("login", 9).with_key(BasicUser.or(Everyone)),
             ok(),
-            "one failing client would lock everyone out, expected a key",
+            everyone,
         ),
+        (
+            per_minute("login", 9).with_key(Arc::new(BasicUser.or(Joined::new([])))),
+            ok(),
+            everyone,
+        ),
+        (of_either, ok().subject("either"), everyone),
         (
             per_minute("login", 9).with_outgoing().expect("valid"),
             ok(),
@@ -1255,6 +1267,37 @@ fn what_makes_no_sense() {
     let lifted = joint().with_plan("lifted", unlimited).expect("valid");
     assert!(error(lifted, ok().subject("user")).contains("no window counts"));
     assert!(locked(ok()).with_outgoing().is_err());
+}
+
+/// A rule of one key need not name its subject, where a quota has a cost of its own.
+#[tokio::test]
+async fn the_only_subject_is_taken() {
+    let text = |key| {
+        format!(
+            "[rules.login]\nkey = {key}\nquotas = [{{ max-count = 100, window = '1m' }}, \
+             {{ max-count = 400, window = '1h', cost = 1 }}]\n\
+             lockout = {{ after = 3, hold = ['15m'], on = ['401'] }}"
+        )
+    };
+    let per_request = Policy::from(Quota::per_hour(400)).with_cost(1);
+    let quotas = [Quota::per_minute(100).into(), per_request];
+    let of_code = Rule::with_policies("login", quotas).expect("valid");
+    let of_code = of_code.with_lockout(lockout()).expect("it makes sense");
+    for store in &Stores::start().await.all {
+        for limits in [
+            of_toml(&text("'header:x-user'")),
+            Limits::new([of_code.clone()]).key(Header::new("x-user")),
+        ] {
+            let limits = limits.store(Arc::clone(store));
+            let world = World::with_layers(limits, &["login"], |layer| layer);
+            for status in [401, 401, 401, 429] {
+                assert_eq!(sent(&world, "alice", &[401]).await, [status]);
+            }
+            assert_eq!(sent(&world, "bob", &[200]).await, [200]);
+            let key = Header::new("x-user").key("alice");
+            assert!(world.limits.reset("login", key).await.expect("an answer"));
+        }
+    }
 }
 
 /// Beside a calendar quota the count of the window is the one that is held.
