@@ -50,9 +50,20 @@ pub enum WarningKind {
     /// was denied for good. A quota of 0 units is no mistake.
     CostAboveQuota,
     /// A rule [locks out](crate::Rule::with_lockout) by a key that contains the credential itself,
-    /// such as a bearer token or the field `Authorization`: each guess is a key of its own, so that
-    /// none fails often enough.
+    /// such as a bearer token or the field `Authorization`, or what the client makes up, such as a
+    /// cookie, a field named like a session, a device or a token, a host, a method, or a field in
+    /// front of another [alternative](crate::KeyExtractor::or): each guess may be a key of its own,
+    /// so that none fails often enough.
     LockoutOfGuesses,
+    /// A rule [locks out](crate::Rule::with_lockout), and it or the error callback lets requests
+    /// through where the store gives no decision: [`OnError::Proceed`](crate::rule::OnError::Proceed),
+    /// [`FailOpen`](crate::FailOpen), or [`Recovery::Proceed`](crate::Recovery::Proceed), which
+    /// shows when it happens first.
+    LockoutFailsOpen,
+    /// The quotas of a rule that [locks out](crate::Rule::with_lockout) admit more than ten times
+    /// as many requests of a key in ten seconds as may fail, and nothing bounds how many of them
+    /// run [at a time](crate::Rule::with_max_concurrent). The number is named.
+    LockoutOfBursts,
     /// Neither a layer nor a check has used a rule: shown from 10 s after the first request on.
     UnusedRule,
     /// The key is [`PeerIp`](crate::PeerIp), and a request came through a proxy.
@@ -165,6 +176,11 @@ impl Warning {
         Self::with_name(WarningKind::UnknownPlan, name)
     }
 
+    /// About a key that each guess may have another of, by what it is made of.
+    pub(crate) fn of_guesses(mark: &str) -> Self {
+        Self::with_name(WarningKind::LockoutOfGuesses, mark.replacen('.', ":", 1))
+    }
+
     pub(crate) fn log(&self) {
         #[cfg(feature = "tracing")]
         tracing::warn!("{self}");
@@ -196,9 +212,19 @@ impl fmt::Display for Warning {
                  counts requests beside units needs the cost 1: .with_cost(1), in a file cost = 1"
             ),
             WarningKind::LockoutOfGuesses => format!(
-                "{path:?} locks out by {name}, and each guess is another key, so none is ever locked \
-                 out: count by who is guessed, such as BasicUser (in a file \"basic-user\"), or by \
-                 the client's address alone"
+                "{path:?} locks out by {name}, and each guess may have another, so none is ever locked \
+                 out: count by who is guessed, such as BasicUser (in a file \"basic-user\"), by an \
+                 Extension that a layer outside has verified, or by the client's address alone"
+            ),
+            WarningKind::LockoutFailsOpen => format!(
+                "{path:?} locks out, but {name} lets requests through without a decision: whoever fills \
+                 the store, or waits for an outage, guesses without a bound; write on-error = \
+                 \"respond\" into the rule, and let no error callback proceed"
+            ),
+            WarningKind::LockoutOfBursts => format!(
+                "{path:?} locks out, but its quotas admit {name} requests of a key in 10 s, and so many \
+                 guesses at a time: add a smaller quota, such as {{ max-count = 20, window = \"1m\" }}, \
+                 or max-concurrent = 2 for a login form"
             ),
             WarningKind::UnusedRule => format!(
                 "neither a layer nor a check has used the rule {path:?}: make a layer of this path, \

@@ -52,6 +52,12 @@ pub trait ErrorCallback<A = Response>: Send + Sync + 'static {
     fn also_with_fallback(&self) -> bool {
         false
     }
+
+    /// Whether this callback lets through what the store could not decide, as [`FailOpen`] does: a
+    /// rule with a [lock-out](crate::rule::Lockout) warns of it. Default: `false`.
+    fn proceeds(&self) -> bool {
+        false
+    }
 }
 
 /// An error callback that is called, too, where a fallback has decided or the rule proceeds: to
@@ -301,6 +307,10 @@ pub struct FailOpen;
 impl<A: Send + 'static> ErrorCallback<A> for FailOpen {
     fn recover(&self, _: Failed) -> BoxFuture<'_, Recovery<A>> {
         Box::pin(ready(Recovery::Proceed))
+    }
+
+    fn proceeds(&self) -> bool {
+        true
     }
 }
 

@@ -99,8 +99,12 @@ impl KeyExtractor for Alternatives {
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        let mut extractors = self.0.iter().map(|it| &it.extractor);
-        extractors.find_map(|extractor| extractor.warning(fields))
+        let mut all = self.0.iter();
+        let found = all.find_map(|it| it.extractor.warning(fields));
+        // A field before another alternative is none that each guess needs.
+        let mut others = self.0.iter().rev().skip(1);
+        let field = others.find(|it| it.mark.starts_with("header.") && fields.is_empty());
+        found.or_else(|| Some(Warning::of_guesses(&field?.mark)))
     }
 
     fn or(mut self, other: impl KeyExtractor) -> Alternatives {

@@ -1,13 +1,11 @@
 use std::borrow::Cow;
 
-use http::HeaderMap;
 use http::request::Parts;
 
 use super::header::credentials;
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
-use crate::warning::{Warning, WarningKind};
 
 /// The bearer token as the key. A token that nobody has verified is a way around the limit: with a
 /// fresh token in each request, a client has a fresh limit each time.
@@ -68,11 +66,6 @@ impl KeyExtractor for Bearer {
 
     fn mark(&self) -> Cow<'static, str> {
         "bearer".into()
-    }
-
-    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        let warning = Warning::named(WarningKind::LockoutOfGuesses, "bearer");
-        fields.is_empty().then_some(warning)
     }
 
     fn key_of_text(&self, text: &str) -> Option<Key> {

@@ -9,11 +9,14 @@ use super::host::host;
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
-use crate::warning::{Warning, WarningKind};
+use crate::warning::Warning;
 
 /// Fields that carry credentials. Their values are stored as hashes only.
 const CREDENTIALS: &str = "api-key authorization cookie proxy-authorization x-access-token \
      x-api-key x-auth-token x-csrf-token";
+
+/// Parts of the names of fields that clients make up: who guesses sends another one each time.
+const MADE_UP: &str = "session -sid token device csrf xsrf request-id fingerprint user-agent";
 
 /// The value of a header field as the key. A field that nobody has verified is a way around the
 /// limit: with a fresh value in each request, a client has a fresh limit each time.
@@ -116,9 +119,9 @@ impl KeyExtractor for Header {
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        let name = format!("header:{}", self.name);
-        (self.secret && fields.is_empty())
-            .then(|| Warning::with_name(WarningKind::LockoutOfGuesses, name))
+        let has_word = MADE_UP.split(' ').any(|it| self.name.as_str().contains(it));
+        let is_guess = self.secret || self.name == HOST || has_word;
+        (is_guess && fields.is_empty()).then(|| Warning::of_guesses(&self.mark()))
     }
 }
 

@@ -427,7 +427,7 @@ impl KeyExtractor for ClientIp {
         let addresses = self.field.hops(fields).map_while(|hop| hop);
         let mut are_public = addresses.skip(before).map(is_public);
         let kind = match (are_public.next(), are_public.next()) {
-            (None, _) => WarningKind::FewerHops,
+            (None, _) if !fields.is_empty() => WarningKind::FewerHops,
             (Some(false), Some(true)) => WarningKind::MoreHops,
             _ => return None,
         };

@@ -10,7 +10,7 @@ use super::gate::{Gate, RuleSource};
 use crate::callback::caught;
 use crate::charge::Permit;
 use crate::key::{KeyExtractor, has_token};
-use crate::rule::{Rule, SharedRules, WeakRules};
+use crate::rule::{OnError, Rule, SharedRules, WeakRules};
 use crate::store::Store;
 use crate::sync::{OwnedTask, lock};
 use crate::take::Take;
@@ -149,6 +149,14 @@ impl Gate {
         }
     }
 
+    /// Something lets a request through without a decision: under a lock-out that is a mistake.
+    pub(super) fn warn_of_open_lockout(&self, rule: &Rule, what: &'static str) {
+        if rule.counts_failures() && rule.on_error() != Some(OnError::Proceed) {
+            let warning = Warning::named(WarningKind::LockoutFailsOpen, what);
+            self.warnings.add(warning.about(rule.path()));
+        }
+    }
+
     #[cold]
     fn inspect_first(&self, rule: &Rule, fields: Option<&HeaderMap>) {
         let warnings = &self.warnings;
@@ -186,15 +194,20 @@ impl Gate {
         let is_check = fields.is_none() && sees_none;
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
         // The key of a check is in its call, and who writes a layer in one line means all clients.
-        let may_miss = fields.is_some() && matches!(self.rule, RuleSource::Named { .. });
-        let has_none = may_miss && !self.knows_keys(rule);
+        let is_named = matches!(self.rule, RuleSource::Named { .. });
+        let has_none = fields.is_some() && is_named && !self.knows_keys(rule);
         // What a rule of `Limits` says itself is told when it is loaded.
-        let own = rule.warning(rule.extractor().map(Arc::as_ref));
-        let is_told = own.is_some() && matches!(self.rule, RuleSource::Named { .. });
-        let of_lockout = rule.warning(options.extractor(rule)).filter(|_| !is_told);
+        let told = rule.warnings(rule.extractor().map(Arc::as_ref));
+        let mut of_lockout = rule.warnings(options.extractor(rule));
+        of_lockout.retain(|it| !is_named || told.iter().all(|told| told.kind != it.kind));
+        // A check gets an error, whatever the callback of requests says.
+        let callback = options.on_error.as_ref().filter(|_| fields.is_some());
+        if callback.is_some_and(|it| it.proceeds()) {
+            self.warn_of_open_lockout(rule, "FailOpen");
+        }
         let of_no_key = has_none.then(|| Warning::new(WarningKind::NoKey));
-        let found = [of_unused_key, of_exemptions, of_check, of_lockout];
-        let found = of_keys.chain(of_no_key).chain(found.into_iter().flatten());
+        let found = [of_unused_key, of_exemptions, of_check, of_no_key];
+        let found = of_keys.chain(found.into_iter().flatten()).chain(of_lockout);
         for found in found.chain(Warnings::of_rule(rule)) {
             warnings.add(found.about(rule.path()));
         }

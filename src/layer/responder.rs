@@ -130,7 +130,10 @@ impl Gate {
                     self.warn_of_cost(take, decision);
                 }
             }
-            Outcome::Proceed(..) => self.path.counters.numbers.proceeded.add(1),
+            Outcome::Proceed(rule, _) => {
+                self.path.counters.numbers.proceeded.add(1);
+                self.warn_of_open_lockout(rule, "Recovery::Proceed");
+            }
             Outcome::Pass(..) | Outcome::Failed(..) => {}
         }
     }

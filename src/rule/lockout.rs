@@ -8,7 +8,7 @@ use http::HeaderMap;
 
 use super::outcomes::Outcomes;
 use super::policy::Policy;
-use super::rule::Rule;
+use super::rule::{OnError, Rule};
 use super::rule_error::RuleError;
 use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
@@ -16,7 +16,7 @@ use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::spec::HeldBy;
 use crate::key::{Everyone, KeyExtractor};
 use crate::quota::Quota;
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningKind as Kind};
 
 /// In microseconds.
 const SECOND: u64 = 1_000_000;
@@ -127,17 +127,18 @@ impl Lockout {
 
     /// Whether a quota lets so few requests pass within the time that none can be held.
     fn is_out_of_reach(&self, policy: &Policy, of: &RuleSettings) -> bool {
-        let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(of.cost).max(1));
-        let [max, window, within, cost] =
-            [quota.max(), quota.window_micros(), self.spec.within, cost].map(u128::from);
-        let windows = within.div_ceil(window);
-        let requests = match of.algorithm.algorithm() {
-            Algorithm::Gcra => (u128::from(quota.burst()) + max * within / window) / cost,
-            // Such a time may begin within a window.
-            Algorithm::FixedWindow => max / cost * (windows + 1),
-            Algorithm::SlidingLog | Algorithm::SlidingWindow => max / cost * windows,
-        };
+        let requests = of.requests_within(self.spec.within, policy);
         !policy.is_concurrent() && requests < self.spec.after as u128
+    }
+
+    /// How many requests of a key the quotas let pass in ten seconds, if those are far more than
+    /// may fail, and may all run at a time.
+    fn burst(&self, of: &RuleSettings) -> Option<u128> {
+        let place = of.place_of(self.subject.as_deref());
+        let is_of_key = |it: &&Policy| of.place_of(it.subject()) == place;
+        let of_key = of.policies.iter().filter(is_of_key);
+        let requests = of_key.map(|it| of.requests_within(10 * SECOND, it)).min();
+        requests.filter(|it| *it > 10 * self.spec.after as u128)
     }
 }
 
@@ -196,15 +197,25 @@ impl Rule {
         self.settings.lockout.is_some()
     }
 
-    /// A mistake of the key under its lock-out: that of the subject, or else this one.
-    pub(crate) fn warning(&self, key: Option<&dyn KeyExtractor>) -> Option<Warning> {
-        let name = self.settings.lockout.as_ref()?.subject.as_deref();
-        let mut subjects = self.subjects().iter();
-        let own = subjects.find(|it| Some(it.name()) == name);
-        let key = own.and_then(|it| it.key().map(Arc::as_ref)).or(key)?;
+    /// Mistakes under its lock-out: of the key, which is that of the subject or else this one, and
+    /// of what lets guesses through.
+    pub(crate) fn warnings(&self, key: Option<&dyn KeyExtractor>) -> Vec<Warning> {
+        let settings = &self.settings;
+        let Some(lockout) = &settings.lockout else {
+            return Vec::new();
+        };
+        let place = settings.place_of(lockout.subject.as_deref());
+        let own = place.and_then(|at| settings.subjects[at].key());
+        let (key, none) = (own.map(Arc::as_ref).or(key), HeaderMap::new());
         // An extractor of somebody else may panic.
-        let found = catch_unwind(AssertUnwindSafe(|| key.warning(&HeaderMap::new())));
-        Some(found.ok()??.about(self.path()))
+        let of_key =
+            key.and_then(|it| catch_unwind(AssertUnwindSafe(|| it.warning(&none))).ok()?);
+        let opens = self.on_error() == Some(OnError::Proceed);
+        let open = opens.then(|| Warning::named(Kind::LockoutFailsOpen, "on-error = \"proceed\""));
+        let of_burst = |it| Warning::with_name(Kind::LockoutOfBursts, it);
+        let burst = lockout.burst(settings).map(of_burst);
+        let found = [of_key, open, burst].into_iter().flatten();
+        found.map(|it| it.about(self.path())).collect()
     }
 
     /// Which outcomes are failures, and which are successes.
@@ -229,6 +240,22 @@ impl RuleSettings {
     /// Whether a lock-out is of the count of this subject, with this cost of its own.
     fn holds_count(&self, of: &Lockout, subject: Option<usize>, cost: Option<u64>) -> bool {
         cost.is_none() && subject == self.place_of(of.subject.as_deref())
+    }
+
+    /// How many requests a quota lets pass within a time, in microseconds; none, if it bounds how
+    /// many run at a time.
+    fn requests_within(&self, time: u64, policy: &Policy) -> u128 {
+        let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(self.cost).max(1));
+        let [max, window, time, cost] =
+            [quota.max(), quota.window_micros(), time, cost].map(u128::from);
+        let windows = time.div_ceil(window);
+        match self.algorithm.algorithm() {
+            _ if policy.is_concurrent() => 0,
+            Algorithm::Gcra => (u128::from(quota.burst()) + max * time / window) / cost,
+            // Such a time may begin within a window.
+            Algorithm::FixedWindow => max / cost * (windows + 1),
+            Algorithm::SlidingLog | Algorithm::SlidingWindow => max / cost * windows,
+        }
     }
 
     /// Whether failures can hold a key under these policies, of the rule or of a plan.

@@ -82,7 +82,7 @@ impl Rules {
     /// Mistakes of those in force that are seen without a request.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = Warning> {
         let in_force = self.iter().filter(|rule| self.get(rule.path()).is_some());
-        in_force.filter_map(|rule| rule.warning(rule.extractor().map(Arc::as_ref)))
+        in_force.flat_map(|rule| rule.warnings(rule.extractor().map(Arc::as_ref)))
     }
 
     /// Rules of a file that says this for all of them.

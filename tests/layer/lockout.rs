@@ -1298,6 +1298,13 @@ async fn the_only_subject_is_taken() {
             assert!(world.limits.reset("login", key).await.expect("an answer"));
         }
     }
+    // What is wrong with its key is told, too.
+    let warnings = of_toml(&text("'bearer'")).warnings();
+    let kinds: Vec<_> = warnings.iter().map(|it| it.kind).collect();
+    assert_eq!(
+        kinds,
+        [WarningKind::LockoutOfGuesses, WarningKind::LockoutOfBursts]
+    );
 }
 
 /// Beside a calendar quota the count of the window is the one that is held.

@@ -1,7 +1,7 @@
 //! Mistakes in the set-up: each is listed once, with its path and remedy, and nothing of a request.
 
 use kit::Redis as Server;
-use tidegate::key::Forwarding;
+use tidegate::key::{BasicUser, Cookie, Extension, Forwarding, Method};
 use tidegate::warning::Warning;
 use tidegate::warning::WarningKind as Kind;
 
@@ -647,7 +647,14 @@ async fn a_lockout_of_guesses() {
     let log = kit::log::Log::start();
     let file = |key: &str| {
         let lockout = "lockout = { after = 5, hold = ['1h'], on = ['401'] }";
-        format!("[rules.login]\nmax-count = 9\nwindow = '1m'\nkey = {key}\n{lockout}")
+        let client_ip = "client-ip = { hops = 1 }";
+        let client_ip = if key.contains("client-ip") {
+            client_ip
+        } else {
+            ""
+        };
+        let rule = format!("[rules.login]\nmax-count = 9\nwindow = '1m'\nkey = {key}\n{lockout}");
+        format!("{client_ip}\n{rule}")
     };
     for (key, name) in [
         ("'bearer'", Some("bearer")),
@@ -659,12 +666,33 @@ async fn a_lockout_of_guesses() {
         ("['peer-ip', 'bearer']", Some("bearer")),
         ("'header:x-user | bearer | peer-ip'", Some("bearer")),
         (
-            "['method', 'header:x-api-key | peer-ip']",
+            "['header:x-api-key | peer-ip', 'method']",
             Some("header:x-api-key"),
         ),
+        ("'cookie:sid'", Some("cookie:sid")),
+        ("['basic-user', 'cookie:sid']", Some("cookie:sid")),
+        ("'host'", Some("host")),
+        ("'method'", Some("method")),
+        ("['basic-user', 'method']", Some("method")),
+        ("'header:x-session'", Some("header:x-session")),
+        ("'header:x-session | peer-ip'", Some("header:x-session")),
+        ("'header:X-SID'", Some("header:x-sid")),
+        ("'header:x-device-id'", Some("header:x-device-id")),
+        ("'header:x-request-id'", Some("header:x-request-id")),
+        ("'header:user-agent'", Some("header:user-agent")),
+        ("'header:x-user | peer-ip'", Some("header:x-user")),
+        ("'header:x-user | header:x-account'", Some("header:x-user")),
+        ("['peer-ip', 'header:x-user | host']", Some("host")),
         ("'basic-user'", None),
         ("['peer-ip', 'basic-user']", None),
+        ("['basic-user', 'client-ip']", None),
+        ("'basic-user | peer-ip'", None),
+        ("'peer-ip'", None),
+        ("'client-ip/24'", None),
         ("'header:x-user'", None),
+        ("'header:x-account'", None),
+        ("'header:x-auth-request-user'", None),
+        ("['header:x-tenant', 'header:x-user']", None),
     ] {
         let limits = of_toml(&file(key));
         let lines = log.lines();
@@ -711,6 +739,8 @@ async fn a_lockout_of_guesses_in_code() {
         let rule = rule.with_lockout(lockout().subject(locked_out));
         rule.expect("it makes sense")
     };
+    let found = Extension::new(|user: &PeerAddr| user.0.ip());
+    let header = |head: &Parts| Ok(Key::default().with(&head.headers["x-user"]));
     for (limits, expected) in [
         (limits([locked(rule().with_key(Bearer))]), true),
         (limits([locked(rule().with_key((Bearer, PeerIp)))]), true),
@@ -719,9 +749,21 @@ async fn a_lockout_of_guesses_in_code() {
         (limits([rule().with_key(Bearer)]), false),
         (limits([locked(rule())]).key(Bearer.or(PeerIp)), true),
         (limits([locked(rule())]).key(PeerIp), false),
+        (limits([locked(rule())]).key(Cookie::new("sid")), true),
+        (limits([locked(rule())]).key(Header::new("host")), true),
+        (limits([locked(rule().with_key(Arc::new(Method)))]), true),
+        (limits([locked(rule())]).key(BasicUser.or(PeerIp)), false),
+        (limits([locked(rule())]).key(found.clone()), false),
+        (limits([locked(rule())]).key(found.or(PeerIp)), false),
+        (limits([locked(rule())]).key(header), false),
     ] {
         let log = kit::log::Log::start();
-        let fields = [("authorization", "Bearer x"), ("x-user", "alice")];
+        let fields = [
+            ("authorization", "Bearer x"),
+            ("x-user", "alice"),
+            ("cookie", "sid=1"),
+            ("host", "acme.example"),
+        ];
         for _ in 0..3 {
             ask(&app_of(&limits, &["login"]), "/login", &fields).await;
         }
@@ -733,6 +775,141 @@ async fn a_lockout_of_guesses_in_code() {
     let app = kit::app(of_layer.layer("login").key(Bearer));
     ask(&app, "/", &[("authorization", "Bearer x")]).await;
     assert_eq!(kinds(&of_layer), [Kind::LockoutOfGuesses]);
+}
+
+/// Who fills the store, or waits for an outage, guesses where nothing is decided. A rule says so when
+/// it is loaded, `FailOpen` at the first request, another callback when it first proceeds.
+#[tokio::test]
+async fn a_lockout_that_fails_open() {
+    let of = |more: &str| {
+        of_toml(&format!(
+            "[rules.login]\nmax-count = 9\nwindow = '1m'\nkey = 'header:x-user'\n{more}"
+        ))
+    };
+    let lockout = "lockout = { after = 5, hold = ['1h'], on = ['401'] }\n";
+    let open = format!("{lockout}on-error = 'proceed'");
+    let log = kit::log::Log::start();
+    let of_rule = of(&open);
+    assert_eq!(log.lines().len(), 1);
+    let warning = only(&of_rule);
+    assert_eq!(warning.kind, Kind::LockoutFailsOpen);
+    assert_eq!(warning.name.as_deref(), Some("on-error = \"proceed\""));
+    assert!(warning.to_string().contains("on-error = \"respond\""));
+    let after_a_request = async |limits: Limits| {
+        let fields = [("x-user", "alice")];
+        call(
+            &app_of(&limits, &["login"]),
+            from("10.0.0.7", "/login", &fields),
+        )
+        .await;
+        let warnings = limits.warnings().into_iter();
+        let open = warnings.filter(|it| it.kind == Kind::LockoutFailsOpen);
+        open.map(|it| it.name.unwrap_or_default().into_owned())
+            .collect::<Vec<_>>()
+    };
+    let proceed = async |_: Failed| Recovery::Proceed;
+    let refuse = async |_: Failed| StatusCode::BAD_GATEWAY;
+    let here = MemoryStore::new;
+    for (limits, expected) in [
+        (of(&open).store(no_store()), &["on-error = \"proceed\""][..]),
+        (of(lockout).store(here()).on_error(FailOpen), &["FailOpen"]),
+        (
+            of(lockout).store(no_store()).on_error(proceed),
+            &["Recovery::Proceed"],
+        ),
+        (of(lockout).store(here()).on_error(proceed), &[]),
+        (of(lockout).store(no_store()).on_error(refuse), &[]),
+        (of(lockout).store(no_store()), &[]),
+        (
+            of(&format!("{lockout}on-error = 'fallback'")).store(here()),
+            &[],
+        ),
+        (
+            of("on-error = 'proceed'")
+                .store(no_store())
+                .on_error(FailOpen),
+            &[],
+        ),
+    ] {
+        log.lines();
+        assert_eq!(after_a_request(limits).await, expected);
+        let told = log.lines();
+        let told = told
+            .iter()
+            .filter(|it| it.contains("guesses without a bound"));
+        assert_eq!(
+            told.count(),
+            expected
+                .iter()
+                .filter(|it| !it.contains("on-error"))
+                .count()
+        );
+    }
+    let of_checks = of(lockout).store(no_store()).on_error(FailOpen);
+    assert!(of_checks.check("login", "alice").await.is_err());
+    assert_eq!(of_checks.warnings(), []);
+    let mended = Rules::from_toml(&format!(
+        "[rules.login]\nmax-count = 9\nwindow = '1m'\n{lockout}"
+    ));
+    of_rule.rules().replace(mended.expect("valid"));
+    assert_eq!(of_rule.warnings(), []);
+}
+
+/// Whoever keeps the ends of requests back guesses as often as the quotas let in ten seconds.
+#[test]
+fn a_lockout_of_bursts() {
+    for (quotas, expected) in [
+        ("max-count = 50\nwindow = '1m'", None),
+        ("max-count = 51\nwindow = '1m'", Some("51")),
+        ("max-count = 6\nwindow = '1s'", Some("60")),
+        ("max-count = 5\nwindow = '1s'", None),
+        ("max-count = 51\nwindow = '1m'\nmax-concurrent = 4", None),
+        (
+            "max-count = 30\nwindow = '1m'\nalgorithm = 'fixed-window'",
+            Some("60"),
+        ),
+        ("max-count = 60\nwindow = '1m'\npace = 'even'", None),
+        (
+            "max-count = 60\nwindow = '1m'\nburst = 50\nalgorithm = 'gcra'",
+            Some("60"),
+        ),
+        ("max-count = 100\nwindow = '1m'\ncost = 2", None),
+        (
+            "quotas = [{ max-count = 99, window = '1s' }, { max-count = 50, window = '1m' }]",
+            None,
+        ),
+        (
+            "quotas = [{ max-count = 99, window = '1m' }, { max-count = 50, window = '1m', cost = 1 }]",
+            None,
+        ),
+        (
+            "quotas = [{ max-count = 99, window = '1m', subject = 'user' }, \
+             { max-count = 9, window = '1m', key = 'everyone', subject = 'all' }, \
+             { max-concurrent = 9, key = 'everyone' }]",
+            Some("99"),
+        ),
+    ] {
+        let subject = if quotas.contains("'all'") {
+            ", subject = 'user'"
+        } else {
+            ""
+        };
+        let limits = of_toml(&format!(
+            "[rules.login]\nkey = 'header:x-user'\n{quotas}\n\
+             lockout = {{ after = 5, hold = ['1h'], on = ['401']{subject} }}"
+        ));
+        let warnings = limits.warnings();
+        let found: Vec<_> = warnings
+            .iter()
+            .map(|it| (it.kind, it.name.as_deref()))
+            .collect();
+        let expected = expected.map(|it| (Kind::LockoutOfBursts, Some(it)));
+        assert_eq!(found, Vec::from_iter(expected), "{quotas}");
+        let mends = warnings
+            .iter()
+            .all(|it| it.to_string().contains("max-concurrent = 2"));
+        assert!(mends, "{warnings:?}");
+    }
 }
 
 /// Where clients choose the paths of checks, those that have no rule leave room for what else is
