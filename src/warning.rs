@@ -64,6 +64,10 @@ pub enum WarningKind {
     /// as many requests of a key in ten seconds as may fail, and nothing bounds how many of them
     /// run [at a time](crate::Rule::with_max_concurrent). The number is named.
     LockoutOfBursts,
+    /// New rules have ended the holds of a rule that [locks out](crate::Rule::with_lockout), or is
+    /// [outgoing](crate::Rule::with_outgoing): its algorithm, prefix or subject changed, and with
+    /// it what a store names its counts. It is logged, and not listed.
+    HoldsEnded,
     /// Neither a layer nor a check has used a rule: shown from 10 s after the first request on.
     UnusedRule,
     /// The key is [`PeerIp`](crate::PeerIp), and a request came through a proxy.
@@ -225,6 +229,10 @@ impl fmt::Display for Warning {
                 "{path:?} locks out, but its quotas admit {name} requests of a key in 10 s, and so many \
                  guesses at a time: add a smaller quota, such as {{ max-count = 20, window = \"1m\" }}, \
                  or max-concurrent = 2 for a login form"
+            ),
+            WarningKind::HoldsEnded => format!(
+                "the holds of {path:?} have ended, and its failures are forgotten: its algorithm or \
+                 subject changed; take that back, and what lasts of them counts again"
             ),
             WarningKind::UnusedRule => format!(
                 "neither a layer nor a check has used the rule {path:?}: make a layer of this path, \

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use super::rule::Rule;
 use super::rules::Rules;
 use crate::sync::{OwnedTask, lock};
-use crate::trace;
+use crate::warning::{Warning, WarningKind as Kind};
 
 /// Rules that all layers of a service share, and that can be replaced at any time.
 ///
@@ -181,11 +181,7 @@ fn log_mistakes(rules: &Rules, before: Option<&Rules>) {
     new.for_each(|it| it.log());
     let old = |new: &Rule| before?.find(new.path());
     for rule in rules.iter().filter(|it| it.ends_holds_of(old(it))) {
-        let path = rule.path();
-        trace::event!(
-            warn: path, "holds and failures are forgotten: another algorithm or subject names them; \
-             take that back, and those that last still count again"
-        );
+        Warning::new(Kind::HoldsEnded).about(rule.path()).log();
     }
 }
 

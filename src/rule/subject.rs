@@ -182,9 +182,8 @@ impl Rule {
 
     /// Whether it holds keys under other names than the rule of before, so that these are free.
     pub(super) fn ends_holds_of(&self, old: Option<&Arc<Self>>) -> bool {
-        let rules = [old.map(Arc::as_ref), Some(self)];
-        let in_force = rules.map(|it| it.filter(|it| !it.is_shadow()).map(Self::counts));
-        let held = in_force.map(|it| it?.list.iter().find(|it| it.spec.may_be_held()));
+        let rules = [old.map(Arc::as_ref), Some(self)].map(|it| it.filter(|it| !it.is_shadow()));
+        let held = rules.map(|it| it?.counts().list.iter().find(|it| it.spec.may_be_held()));
         matches!(held, [Some(old), Some(new)] if old.names != new.names)
     }
 

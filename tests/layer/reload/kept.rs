@@ -250,9 +250,9 @@ fn what_ends_holds_is_told() {
         let is_told = |lines: Vec<String>| {
             let told = lines
                 .iter()
-                .filter(|it| it.contains("holds and failures are forgotten"));
+                .filter(|it| it.contains("have ended, and its failures are forgotten"));
             assert!(
-                told.clone().all(|it| it.contains("path=\"a\"")),
+                told.clone().all(|it| it.contains("the holds of \"a\"")),
                 "{lines:?}"
             );
             told.count() == 1
@@ -271,6 +271,6 @@ fn what_ends_holds_is_told() {
     assert!(
         log.lines()
             .iter()
-            .any(|it| it.contains("holds and failures are forgotten"))
+            .any(|it| it.contains("have ended, and its failures are forgotten"))
     );
 }
