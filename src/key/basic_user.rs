@@ -28,7 +28,7 @@ use crate::error::KeyError;
 /// use tidegate::key::BasicUser;
 /// use tidegate::{KeyExtractor, Limits, PeerIp, Quota, Rule};
 ///
-/// let git = Rule::new("git", [Quota::per_minute(60)])?.with_key((BasicUser, PeerIp));
+/// let git = Rule::new("git", [Quota::per_minute(50)])?.with_key((BasicUser, PeerIp));
 /// // On the layer: `Limits::exempt` would free the other rules, too.
 /// let layer = Limits::new([git]).layer("git");
 /// let layer = layer.exempt(|head| !head.headers.contains_key(AUTHORIZATION));
