@@ -9,16 +9,25 @@ use http::{HeaderMap, HeaderValue, Method, Uri};
 use super::form::{AnswerReason, json};
 use super::problem_document::push_json;
 
-/// The content type of a request with this head if it is a stream, whose answer repeats it.
-pub(super) fn stream<'a>(method: &Method, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
-    let content_type = headers
-        .get(CONTENT_TYPE)
-        .filter(|_| method == Method::POST)?;
-    let name = content_type.as_bytes().get(..STREAMS.len())?;
-    name.eq_ignore_ascii_case(STREAMS).then_some(content_type)
+/// The content type of the answer to a request with this head, if it is a stream: in JSON where
+/// the form of its messages is not known.
+pub(super) fn stream(method: &Method, headers: &HeaderMap) -> Option<HeaderValue> {
+    const STREAMS: &[u8] = b"application/connect+";
+    let name = content_type(headers).filter(|_| method == Method::POST)?;
+    let (name, form) = name.split_at_checked(STREAMS.len())?;
+    let known = match form.eq_ignore_ascii_case(b"proto") {
+        true => "application/connect+proto",
+        false => "application/connect+json",
+    };
+    let is_stream = name.eq_ignore_ascii_case(STREAMS);
+    is_stream.then(|| HeaderValue::from_static(known))
 }
 
-const STREAMS: &[u8] = b"application/connect+";
+/// The content type without its parameters.
+fn content_type(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(CONTENT_TYPE)?.as_bytes();
+    Some(value.split(|byte| *byte == b';').next()?.trim_ascii())
+}
 
 /// A stream of one message, which ends it with the error. Its status is that of a success.
 pub(super) fn end_of_stream(reason: &AnswerReason<'_>, content_type: &HeaderValue) -> Response {
@@ -40,9 +49,7 @@ pub(super) fn is_unary(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool 
     }
     let version = headers.get("connect-protocol-version");
     method == Method::POST && version.is_some_and(|it| it == "1") && {
-        let content_type = headers.get(CONTENT_TYPE).map(|it| it.as_bytes());
-        let name = content_type.and_then(|it| it.split(|byte| *byte == b';').next());
-        let name = name.map(<[u8]>::trim_ascii);
+        let name = content_type(headers);
         let is = |known: &str| name.is_some_and(|it| it.eq_ignore_ascii_case(known.as_bytes()));
         is("application/json") || is("application/proto")
     }

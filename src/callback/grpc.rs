@@ -45,31 +45,29 @@ pub fn is_grpc(head: &Parts) -> bool {
     content_type(&head.method, &head.headers).is_some()
 }
 
-/// The content type of a gRPC request, which its answer repeats. `None` for any other request.
-pub(crate) fn content_type<'a>(method: &Method, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
-    if method != Method::POST {
-        return None;
-    }
+/// The content type of the answer to a gRPC request: that of the request, if clients are known to
+/// send it, or else the one without a suffix. `None` for any other request.
+pub(crate) fn content_type(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     let value = headers.get(CONTENT_TYPE)?;
-    names_grpc(value.as_bytes()).then_some(value)
+    known(value.as_bytes()).filter(|_| method == Method::POST)
 }
 
-fn names_grpc(content_type: &[u8]) -> bool {
-    const NAMES: &str = "application/grpc application/grpc-web application/grpc-web-text";
-    NAMES.split(' ').any(|name| {
-        let split = content_type.split_at_checked(name.len());
-        split.is_some_and(|(start, rest)| {
-            let has_ended = matches!(rest.first(), None | Some(b'+' | b';'));
-            has_ended && start.eq_ignore_ascii_case(name.as_bytes())
-        })
-    })
+fn known(content_type: &[u8]) -> Option<&'static str> {
+    const KNOWN: &str = "application/grpc application/grpc+proto application/grpc+json \
+        application/grpc-web application/grpc-web+proto application/grpc-web+json \
+        application/grpc-web-text application/grpc-web-text+proto application/grpc-web-text+json";
+    let name = content_type.split(|it| *it == b';').next()?;
+    let base = name.split(|it| *it == b'+').next()?;
+    let is = |it: &str, name: &[u8]| name.eq_ignore_ascii_case(it.as_bytes());
+    // From behind: those with a suffix come first.
+    KNOWN.rsplit(' ').find(|it| is(it, name) || is(it, base))
 }
 
 /// A gRPC request, as its answer has to know it.
 #[derive(Clone)]
 pub(crate) struct GrpcCall {
-    /// The content type, which the answer repeats.
-    content_type: HeaderValue,
+    /// The content type of the answer.
+    content_type: &'static str,
     /// When the client gives up.
     gives_up: Instant,
 }
@@ -81,7 +79,7 @@ impl GrpcCall {
         headers: &HeaderMap,
         arrived: impl FnOnce() -> Instant,
     ) -> Option<Self> {
-        let content_type = content_type(method, headers)?.clone();
+        let content_type = content_type(method, headers)?;
         let timeout = headers.get(GRPC_TIMEOUT);
         let timeout = timeout.and_then(|it| timeout_of(it.to_str().ok()?));
         // Whatever is longer than a pushback can be is alike.
@@ -95,7 +93,7 @@ impl GrpcCall {
     /// A call about whose request nothing is known.
     pub(crate) fn unknown() -> Self {
         Self {
-            content_type: HeaderValue::from_static("application/grpc"),
+            content_type: "application/grpc",
             gives_up: Instant::now() + USUAL_TIMEOUT,
         }
     }
@@ -155,7 +153,7 @@ pub(super) const UNAVAILABLE: &str = "14";
 pub(super) fn answer(reason: &AnswerReason<'_>, call: &GrpcCall) -> Response {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, call.content_type.clone());
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(call.content_type));
     let (code, _) = reason.code();
     headers.insert(GRPC_STATUS, HeaderValue::from_static(code));
     let message = HeaderValue::try_from(percent_encoded(&reason.message()));
@@ -205,17 +203,24 @@ mod tests {
 
     #[test]
     fn the_content_types_of_grpc() {
-        for grpc in [
-            "application/grpc",
-            "application/grpc+proto",
-            "application/grpc;charset=utf-8",
-            "application/grpc-web",
-            "application/grpc-web+proto",
-            "application/grpc-web-text",
-            "application/grpc-web-text+proto",
-            "Application/GRPC+Proto",
+        for (grpc, answered) in [
+            ("application/grpc", "application/grpc"),
+            ("application/grpc+proto", "application/grpc+proto"),
+            ("application/grpc+x", "application/grpc"),
+            ("application/grpc+", "application/grpc"),
+            ("application/grpc+proto+x", "application/grpc"),
+            ("application/grpc;charset=utf-8", "application/grpc"),
+            ("application/grpc+json;a+b", "application/grpc+json"),
+            ("application/grpc-web", "application/grpc-web"),
+            ("application/grpc-web+proto", "application/grpc-web+proto"),
+            ("application/grpc-web-text", "application/grpc-web-text"),
+            (
+                "application/grpc-web-text+thrift",
+                "application/grpc-web-text",
+            ),
+            ("Application/GRPC+Proto", "application/grpc+proto"),
         ] {
-            assert!(names_grpc(grpc.as_bytes()), "{grpc}");
+            assert_eq!(known(grpc.as_bytes()), Some(answered), "{grpc}");
         }
         for other in [
             "",
@@ -230,7 +235,7 @@ mod tests {
             "application/json",
             "application/json; application/grpc",
         ] {
-            assert!(!names_grpc(other.as_bytes()), "{other}");
+            assert_eq!(known(other.as_bytes()), None, "{other}");
         }
     }
 }

@@ -89,12 +89,19 @@ async fn connect() {
 /// One message of flags 2, and its length in four bytes: the end of a stream. The head has the rest.
 #[tokio::test]
 async fn a_stream_of_connect() {
-    for content_type in ["application/connect+proto", "Application/Connect+json"] {
+    for (content_type, answered) in [
+        ("application/connect+proto", "proto"),
+        ("Application/Connect+json", "json"),
+        ("application/connect+Proto; charset=utf-8", "proto"),
+        ("application/connect+protohtml", "json"),
+        ("application/connect+html", "json"),
+    ] {
+        let answered = format!("application/connect+{answered}");
         let fields = format!("content-type: {content_type}, connect-protocol-version: 1");
         for (case, layer) in layers().await {
             let answer = ask(&layer, Method::POST, "/p", &fields).await;
             assert_eq!(answer.status(), OK, "{case}");
-            assert_eq!(answer.headers()["content-type"], content_type);
+            assert_eq!(answer.headers()["content-type"], answered);
             assert_eq!(answer.headers()["cache-control"], "no-store");
             let says_when = ["used up", "two", "no decision"].contains(&case);
             assert_eq!(

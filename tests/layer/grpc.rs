@@ -309,18 +309,32 @@ async fn callbacks() {
     assert_eq!(shown(&none().degrade(Arc::new(Problem))).await, by_default);
 }
 
+/// A content type that clients send is that of the answer. Nothing else of a client is repeated.
 #[tokio::test]
 async fn the_content_type_is_mirrored() {
-    for content_type in [
-        "application/grpc+proto",
-        "application/grpc;charset=utf-8",
-        "application/grpc-web+proto",
-        "application/grpc-web-text",
-        "Application/gRPC",
-    ] {
-        let denied = ask(&none(), content_type).await;
-        assert_eq!(denied.headers()["content-type"], content_type);
-        assert_eq!(denied.headers()["grpc-status"], "8");
+    for base in ["grpc", "grpc-web", "grpc-web-text"] {
+        let base = format!("application/{base}");
+        for (suffix, answered) in [
+            ("", ""),
+            ("+proto", "+proto"),
+            ("+json", "+json"),
+            ("+Proto;charset=utf-8", "+proto"),
+            ("+html", ""),
+            ("+proto+html", ""),
+            ("; a=<script>", ""),
+        ] {
+            for (asked, answered) in [
+                (format!("{base}{suffix}"), format!("{base}{answered}")),
+                (
+                    format!("{}{suffix}", base.to_uppercase()),
+                    format!("{base}{answered}"),
+                ),
+            ] {
+                let denied = ask(&none(), &asked).await;
+                assert_eq!(denied.headers()["content-type"], answered, "{asked}");
+                assert_eq!(denied.headers()["grpc-status"], "8");
+            }
+        }
     }
 }
 
