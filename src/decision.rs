@@ -97,12 +97,13 @@ pub enum Verdict {
         retry_after: Duration,
     },
     /// The key is [held](crate::Limits::hold), for longer than its quotas deny the take.
+    /// [`Limits::peek`](crate::Limits::peek) says so, too.
     OnHold {
         /// How long until the hold ends.
         retry_after: Duration,
     },
     /// The key is [locked out](crate::rule::Lockout) after failures, for longer than its quotas
-    /// deny the take.
+    /// deny the take. [`Limits::peek`](crate::Limits::peek) says so, too.
     LockedOut {
         /// How long until that ends.
         retry_after: Duration,
@@ -489,7 +490,7 @@ impl Decision {
     }
 
     /// Whether the key is [held](crate::Limits::hold): a partner that answers calls has said so. A
-    /// [look](crate::Limits::peek) that is allowed says it, too.
+    /// [look](crate::Store::peek) that is allowed says it, too.
     #[must_use]
     pub const fn is_on_hold(&self) -> bool {
         matches!(self.why, Why::Hold)
@@ -497,7 +498,7 @@ impl Decision {
 
     /// Whether the key is [locked out](crate::rule::Lockout) after failures, also while a quota
     /// denies it for longer: then the [verdict](Self::verdict) is about that quota. A
-    /// [look](crate::Limits::peek) that is allowed says it, too.
+    /// [look](crate::Store::peek) that is allowed says it, too.
     #[must_use]
     pub const fn is_locked_out(&self) -> bool {
         matches!(self.why, Why::LockedOut | Why::QuotasAndLockout)
@@ -633,6 +634,19 @@ impl Decision {
             states.for_each(|state| state.is_exceeded = false);
         }
         self.with_receipt(None)
+    }
+
+    /// This answer to a look, as clients are shown it: it is allowed, unless the key is held. Then
+    /// each quota has nothing left until that ends, as while an operator blocks the key.
+    pub(crate) fn shown(mut self) -> Self {
+        if !(self.is_on_hold() || self.is_locked_out()) {
+            return self.looked();
+        }
+        let end = self.retry_after;
+        for state in self.states_mut() {
+            (state.remaining, state.reset_after) = (0, state.reset_after.max(end));
+        }
+        self
     }
 
     /// This denial with a retry-after that is no longer than this.

@@ -174,8 +174,9 @@ impl Gate {
     }
 
     fn peek(&self, take: &Take) -> StoreFuture<Decision> {
+        let look = take.ask.clone().looking();
         match check_capabilities(self.store(), take) {
-            Ok(()) => self.store().peek(take),
+            Ok(()) => self.store().take(&look).map(Decision::shown),
             Err(error) => StoreFuture::ready(Err(error)),
         }
     }

@@ -91,7 +91,9 @@ impl IntoFuture for Peek {
             let rule = under.unwrap_or(rule);
             let take = self.keys.take_asked(rule, &self.store)?;
             let take = self.operator_keys.raised(take);
-            self.store.peek(&take).await.map(Some)
+            let look = self.store.take(&take.ask.clone().looking()).await?;
+            let is_held = look.is_on_hold() || look.is_locked_out();
+            Ok(Some(if is_held { look } else { look.looked() }))
         })
     }
 }

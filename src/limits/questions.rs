@@ -147,6 +147,9 @@ impl Limits {
     /// quotas of the others are full. An empty text is a key of its own, as in a
     /// [check](Self::check).
     ///
+    /// It is allowed, unless the key is [locked out](crate::decision::Verdict::LockedOut) or
+    /// [held](crate::decision::Verdict::OnHold): then it says so, and until when.
+    ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
     ///

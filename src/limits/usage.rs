@@ -109,7 +109,8 @@ pub struct UsageReader {
 pub struct Usage {
     /// By rule, in the order of the paths. Shadow rules and rules that are switched off are left
     /// out. A client that is exempt or let through has all of each quota left, and one that an
-    /// operator blocks has nothing until the block ends.
+    /// operator blocks, or whose key is [held](crate::decision::Verdict::LockedOut), has nothing
+    /// until that ends.
     pub rules: Vec<RuleUsage>,
     headers: Headers,
 }

@@ -381,7 +381,7 @@ impl<T> StoreFuture<T> {
     }
 
     /// This future with another answer.
-    pub(super) fn map<U>(mut self, map: impl FnOnce(T) -> U + Send + 'static) -> StoreFuture<U>
+    pub(crate) fn map<U>(mut self, map: impl FnOnce(T) -> U + Send + 'static) -> StoreFuture<U>
     where
         T: Send + 'static,
     {

@@ -471,22 +471,34 @@ async fn nobody_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_nothing_until_then() {
-    let world = world(locked(lockout()));
+    let rule = login().with_max_concurrent(3).expect("it makes sense");
+    let world = world(rule.with_lockout(lockout()).expect("it makes sense"));
     answers(&world, "alice", &[401; 3]).await;
     let peeked = world.limits.peek("login", "alice").await;
     let peeked = peeked.expect("an answer");
     let peeked = peeked.expect("there is a rule");
     assert_eq!((peeked.remaining(), peeked.reset_after()), (0, QUARTER));
     let usage = world.limits.usage(["login"]).expect("it has a key");
-    let app = Router::new().route("/", on_get(usage.handler()));
+    let app = Router::new().route("/", on_get(usage.clone().handler()));
     let shown = kit::http::ask(&app, "/", "x-user: alice").await;
     let policy = "{\"name\":\"login\",\"limit\":100,\"remaining\":0,\"reset\":900,\"window\":60}";
     assert!(shown.body.contains(policy), "{}", shown.body);
-    assert_eq!(world.left("login", "bob").await, 100);
+    let permits = "\"limit\":3,\"remaining\":0}";
+    assert!(shown.body.contains(permits), "{}", shown.body);
+    let request = http::Request::get("/").header("x-user", "alice").body(());
+    let (head, ()) = request.expect("a request").into_parts();
+    let usage = usage.read(head).await.expect("an answer");
+    let held = Verdict::LockedOut {
+        retry_after: QUARTER,
+    };
+    assert_eq!(usage.rules[0].decision.verdict(), held);
+    let shown = kit::http::ask(&app, "/", "x-user: bob").await;
+    assert!(shown.body.contains("\"remaining\":3"), "{}", shown.body);
+    assert_eq!(world.left("login", "bob").await, 3);
 }
 
-/// A look is allowed, and says that the key is locked out, also of a subject, or that a partner
-/// holds it.
+/// A look says that the key is locked out, also of a subject, or that a partner holds it, and until
+/// when. That of a store is allowed.
 #[tokio::test]
 async fn a_look_says_why_nothing_is_left() {
     for store in Stores::start().await.all {
@@ -496,7 +508,7 @@ async fn a_look_says_why_nothing_is_left() {
         let joint = joint.with_lockout(lockout().subject("user"));
         let outgoing = per_minute("partner", 9).with_outgoing().expect("valid");
         let rules = [locked(lockout()), joint.expect("it makes sense"), outgoing];
-        let limits = Limits::new(rules).store(store);
+        let limits = Limits::new(rules).store(Arc::clone(&store));
         let keys = || [("all", Key::default()), ("user", Key::from("alice"))];
         for _ in 0..3 {
             for admitted in [
@@ -515,14 +527,23 @@ async fn a_look_says_why_nothing_is_left() {
         let look = async |path: &str, keys: tidegate::layer::SubjectKeys| {
             let look = limits.peek(path, keys).await.expect("an answer");
             let look = look.expect("there is a rule");
-            assert!(look.is_allowed(), "{look:?}");
-            [look.is_locked_out(), look.is_on_hold()]
+            let is_its_end = |it: Duration| it <= HOUR && it > QUARTER - MINUTE;
+            assert!(look.retry_after().is_none_or(is_its_end), "{look:?}");
+            match look.verdict() {
+                Verdict::LockedOut { .. } => "locked out",
+                Verdict::OnHold { .. } => "on hold",
+                Verdict::Allowed => "allowed",
+                _ => panic!("{look:?}"),
+            }
         };
-        assert_eq!(look("login", "alice".into()).await, [true, false]);
-        assert_eq!(look("login", "bob".into()).await, [false; 2]);
-        assert_eq!(look("joint", keys().into()).await, [true, false]);
-        assert_eq!(look("partner", "alice".into()).await, [false, true]);
-        assert_eq!(look("partner", "bob".into()).await, [false; 2]);
+        assert_eq!(look("login", "alice".into()).await, "locked out");
+        assert_eq!(look("login", "bob".into()).await, "allowed");
+        assert_eq!(look("joint", keys().into()).await, "locked out");
+        assert_eq!(look("partner", "alice".into()).await, "on hold");
+        assert_eq!(look("partner", "bob".into()).await, "allowed");
+        let take = Take::new(Arc::new(locked(lockout())), Key::from("alice"));
+        let look = store.peek(&take).await.expect("an answer");
+        assert!(look.is_allowed() && look.is_locked_out(), "{look:?}");
     }
 }
 
