@@ -168,7 +168,8 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
     };
     let locked_out = state.retry_after().filter(|_| state.is_denied_by_lockout());
     let times = match locked_out {
-        Some(_) => Some(asked(page, store.change(&take, &Change::AskLockout)).await?),
+        // Where a fallback has answered, nobody knows it.
+        Some(_) => within(store.change(&take, &Change::AskLockout)).await.ok(),
         None => None,
     };
     let state = state.looked();

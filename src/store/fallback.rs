@@ -1,4 +1,3 @@
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +31,8 @@ pub(super) struct LocalFallback {
 
 /// For how long a denial that is decided here sends its client away, at least and at most, and the
 /// longest addition to it, so that clients come back apart.
-const PAUSE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(5);
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 const MAX_JITTER: Duration = Duration::from_secs(1);
 
 impl LocalFallback {
@@ -81,7 +81,14 @@ impl LocalFallback {
     }
 
     fn decide(&self, ask: &Ask, failure: &StoreError) -> Result<Decision, StoreError> {
-        let decision = self.store.decide(&self.asked_here(ask, None))?;
+        let asked = self.asked_here(ask, None);
+        let decision = match self.remainders.held_for(ask) {
+            None => self.store.decide(&asked)?,
+            Some(retry_after) => {
+                let (look, held) = (asked.looking(), Verdict::LockedOut { retry_after });
+                self.store.decide(&look)?.held_for(retry_after, held, 0)
+            }
+        };
         let decision = self.for_now(ask, decision);
         let receipt = decision.receipt().map(Receipt::marked_as_fallback);
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
@@ -100,7 +107,7 @@ impl LocalFallback {
         if !is_by_quotas {
             return decision;
         }
-        let pause = since.elapsed().clamp(*PAUSE.start(), *PAUSE.end());
+        let pause = since.elapsed().clamp(MIN_PAUSE, MAX_PAUSE);
         decision.for_now(pause + jitter::up_to(MAX_JITTER))
     }
 
@@ -116,6 +123,15 @@ impl LocalFallback {
             self.remainders.forget(ask);
         }
         self.store.change(&self.asked_here(ask, None), change)
+    }
+
+    /// Keeps the hold of this step, if a failure has begun it inside.
+    pub(super) fn failed(&self, ask: &Ask, step: u64) -> u64 {
+        if let Some(spec) = ask.lockout().filter(|_| step > 0) {
+            let time = Duration::from_micros(spec.hold(step));
+            self.remainders.hold(ask, Some(time));
+        }
+        step
     }
 
     /// Changes what was charged here. `None` if the store inside is to be asked: a hold and a reset

@@ -72,6 +72,11 @@ impl<S: Store> Guarded<S> {
                     _ => changed,
                 }
             }
+            (Change::Failed { .. }, Some(fallback)) => {
+                let (fallback, asked) = (Arc::clone(fallback), ask.clone());
+                let failed = self.change_inside(ask, change);
+                failed.map(move |step| fallback.failed(&asked, step))
+            }
             _ => self.change_inside(ask, change),
         }
     }

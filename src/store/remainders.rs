@@ -1,4 +1,6 @@
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -10,10 +12,17 @@ use crate::question::{Ask, CountAsk};
 use crate::swept_map::SweptMap;
 use crate::sync::lock;
 
-/// Remembers how much of a period is used, as the store inside said last: of each count of the
-/// calendar of which less than a fallback's share is left, by its name.
+/// Remembers what the store inside said last, by the names of counts.
 #[derive(Debug, Default)]
-pub(super) struct Remainders(Mutex<SweptMap<String, Remainder>>);
+pub(super) struct Remainders {
+    /// How much of a period is used: of each count of the calendar of which less than a fallback's
+    /// share is left.
+    periods: Mutex<SweptMap<String, Remainder>>,
+    /// Until when a key is locked out.
+    holds: Mutex<SweptMap<String, Instant>>,
+    /// How many of them there are: while there is none, an admitted take waits for no lock.
+    number_of_holds: AtomicUsize,
+}
 
 #[derive(Debug)]
 struct Remainder {
@@ -26,15 +35,22 @@ struct Remainder {
 
 /// How many are remembered. Of those beyond, a fallback admits its share.
 const MAX_KEYS: usize = 100_000;
+/// Of more holds, the one that ends first is forgotten.
+const MAX_HOLDS: usize = 10_000;
 
 impl Remainders {
     /// Notes what the store inside said.
     pub(super) fn note(&self, ask: &Ask, decision: &Decision, share: Share, here: &MemoryStore) {
+        if decision.is_locked_out() {
+            self.hold(ask, decision.retry_after());
+        } else if decision.is_allowed() && self.number_of_holds.load(Ordering::Relaxed) > 0 {
+            self.hold(ask, None);
+        }
         for (count, of) in ask.of_calendar() {
             let Some(state) = ask.state_of(count, decision) else {
                 continue;
             };
-            let (mut known, now) = (lock(&self.0), Instant::now());
+            let (mut known, now) = (lock(&self.periods), Instant::now());
             let until = now.checked_add(state.reset_after());
             let is_less = state.remaining() < share.at_least_one_of(of.max());
             match until.filter(|until| is_less && *until > now) {
@@ -58,15 +74,41 @@ impl Remainders {
         }
     }
 
+    /// Notes that the key is locked out for so long, at most its longest hold; or no more.
+    pub(super) fn hold(&self, ask: &Ask, time: Option<Duration>) {
+        let Some((count, spec)) = ask.lockout_count().zip(ask.lockout()) else {
+            return;
+        };
+        let longest = spec.holds.iter().copied().map(Duration::from_micros).max();
+        let (mut holds, now) = (lock(&self.holds), Instant::now());
+        holds.sweep(|end| *end > now);
+        match time.min(longest) {
+            None => holds.remove(&count.name("")),
+            Some(time) => holds.insert(count.name(""), now + time),
+        };
+        if holds.len() > MAX_HOLDS {
+            let first = holds.iter().min_by_key(|it| it.1).map(|it| it.0.clone());
+            first.and_then(|name| holds.remove(&name));
+        }
+        self.number_of_holds.store(holds.len(), Ordering::Relaxed);
+    }
+
+    /// For how much longer the key is locked out.
+    pub(super) fn held_for(&self, ask: &Ask) -> Option<Duration> {
+        let end = *lock(&self.holds).get(&ask.lockout_count()?.name(""))?;
+        Some(end.saturating_duration_since(Instant::now())).filter(|it| !it.is_zero())
+    }
+
     pub(super) fn forget(&self, ask: &Ask) {
+        self.hold(ask, None);
         for (count, _) in ask.of_calendar() {
-            lock(&self.0).remove(&count.name(""));
+            lock(&self.periods).remove(&count.name(""));
         }
     }
 
     /// How much of a share of a count is used inside: the share without what is left there.
     pub(super) fn used_elsewhere(&self, count: &CountAsk, share: &Calendar) -> u64 {
-        let known = lock(&self.0);
+        let known = lock(&self.periods);
         let remainder = known.get(&count.name(""));
         let remainder = remainder.filter(|it| it.until > Instant::now());
         let max = count.spec().calendar().map_or(0, Calendar::max);

@@ -289,6 +289,13 @@ impl<S: Store> Resilient<S> {
     /// is left; in an hour no more than an hour's part, or one request. A request that costs more
     /// than the share is denied for as long as the store fails.
     ///
+    /// A key that the store has [locked out](crate::rule::Lockout) stays locked out here, if this
+    /// process was told so: by a denial, or by the failure that began it. An answer of the store that
+    /// admits the key ends that, and so does a reset through this process; a reset through another
+    /// one is not heard while the store fails. Of more than 10,000 such keys, the one whose hold ends
+    /// first is forgotten. Where a quota denied the key for longer than its hold, the time of its
+    /// longest hold counts, from that denial on.
+    ///
     /// A take is charged in one place. Only if the store's outcome is unknown, after a time-out or
     /// a broken connection, may it have been charged there as well: the quota is then kept more
     /// strictly, never more loosely. A [refund](Store::refund) goes to the store that gave its

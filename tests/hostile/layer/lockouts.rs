@@ -144,6 +144,88 @@ async fn redis_is_away() {
     }
 }
 
+/// Redis dies while keys are locked out, once and again: a process keeps those that it was told of,
+/// in each layer, in the plan of each request, and before and behind an operator who lets one through.
+/// What another process has ended meanwhile is over with the first answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_dies_with_its_holds() {
+    let mut server = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let process = async || {
+        let store = Resilient::redis(&*server.url, "shop").expect("a valid address");
+        let store = store.timeout(PATIENT).processes(1).failures(3).connect();
+        let limits = Limits::new([login(3)]).store(store.await.expect("a server"));
+        let paths = ["login", "login"].map(|path| limits.layer(path));
+        let app = paths
+            .into_iter()
+            .enumerate()
+            .fold(Router::new(), |app, (at, layer)| {
+                app.route(&format!("/{at}"), any(kit::http::handler).layer(layer))
+            });
+        (limits, app)
+    };
+    let (limits, app) = process().await;
+    let (other, other_app) = process().await;
+    let guess = async |app: &Router, layer: usize, user: &str| {
+        let fields = format!("x-user: {user}, x-status: 401");
+        kit::http::ask(app, &format!("/{layer}"), &fields)
+            .await
+            .status
+    };
+    for user in ["alice", "bob", "carol"] {
+        for _ in 0..3 {
+            assert_eq!(guess(&other_app, 0, user).await, 401);
+        }
+        assert!(other.flush(PATIENT).await);
+        let answers = [guess(&app, 0, user).await, guess(&app, 1, user).await];
+        assert_eq!(answers, [429; 2], "{user}");
+    }
+    let bob = Header::new("x-user").key("bob");
+    assert!(other.reset("login", bob).await.expect("an answer"));
+    let is_admitted = async || guess(&app, 0, "bob").await == 401;
+    kit::within(PATIENT, "bob may guess", is_admitted).await;
+    for _ in 0..2 {
+        server.kill();
+        for at in 0..20 {
+            assert_eq!(guess(&app, at % 2, "alice").await, 429, "{at}");
+        }
+        let peeked = limits
+            .peek("login", Header::new("x-user").key("alice"))
+            .await;
+        let peeked = peeked.expect("an answer").expect("there is a rule");
+        assert!(matches!(peeked.verdict(), Verdict::LockedOut { .. }));
+        assert_eq!(peeked.source(), Source::Fallback);
+        let page = limits.page().router();
+        let body = json!({"rule": "login", "key": "alice"}).to_string();
+        let (status, shown) = kit::operate(&page, "/api/key", &body).await;
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        let seconds = shown["locked_out_s"].as_f64().expect("it is locked out");
+        assert!(seconds <= 3_600., "{shown}");
+        assert_eq!((status, &shown["locked_out_times"]), (200, &Value::Null));
+        assert_eq!(guess(&app, 0, "bob").await, 401);
+        server.restart();
+        let answers = async || {
+            let answer = kit::http::ask(&app, "/0", "x-user: dave").await;
+            answer.decision().source() == Source::Redis
+        };
+        kit::within(PATIENT, "Redis decides", answers).await;
+    }
+    let let_through = async |time: Duration| {
+        let carol = Header::new("x-user").key("carol");
+        let done = limits
+            .let_through("login", carol, time, "an operator")
+            .await;
+        done.expect("an answer");
+    };
+    let_through(MINUTE).await;
+    server.kill();
+    assert_eq!(guess(&app, 0, "carol").await, 401);
+    // Redis cannot be told that this ends: nobody else is let through.
+    assert_eq!(guess(&app, 1, "alice").await, 429);
+    let alice = Header::new("x-user").key("alice");
+    limits.reset("login", alice).await.expect_err("it is away");
+    assert_eq!(guess(&app, 1, "alice").await, 401);
+}
+
 /// What a fallback admits counts in its process, and it holds the key there.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_counts() {

@@ -1,5 +1,6 @@
 //! A share of each quota while the store is gone.
 
+use tidegate::rule::{Lockout, Plan};
 use tidegate::store::{Ask, Change};
 
 use super::*;
@@ -344,4 +345,175 @@ async fn a_reset_takes_any_number_from_the_store_inside() {
     assert_eq!(allowed(&store, &take, 5).await, 3, "counted here");
     assert!(store.reset(&take).await.expect("an answer"));
     assert_eq!(allowed(&store, &take, 5).await, 3);
+}
+
+/// A login whose failures lock its key out: after two of them for an hour.
+fn login(max: u64) -> Arc<Rule> {
+    let lockout = Lockout::after(2).within(HOUR).hold([HOUR]).on(["401"]);
+    let rule = rule(quota(max, 60 * SECOND)).with_lockout(lockout);
+    Arc::new(rule.expect("it makes sense"))
+}
+
+fn of(rule: &Arc<Rule>, key: impl ToString) -> Take {
+    Take::new(Arc::clone(rule), Key::from(key.to_string().as_str()))
+}
+
+/// Takes that are admitted and fail, until one is denied: how many.
+async fn guesses(store: &dyn Store, take: &Take) -> u64 {
+    for number in 0..9 {
+        let Some(receipt) = ask(store, take).await.receipt() else {
+            return number;
+        };
+        static ID: AtomicU64 = AtomicU64::new(1);
+        let id = ID.fetch_add(1, Ordering::Relaxed);
+        let failed = Change::Failed { receipt, id };
+        store.change(take, &failed).await.expect("an answer");
+    }
+    panic!("nothing locks it out");
+}
+
+/// How long a key is locked out by the fallback.
+async fn locked_out(store: &dyn Store, take: &Take) -> Option<Duration> {
+    let decision = ask(store, take).await;
+    assert_eq!(decision.source(), Source::Fallback);
+    match decision.verdict() {
+        Verdict::LockedOut { retry_after } => Some(retry_after),
+        _ => None,
+    }
+}
+
+/// A fallback, the store inside, and another process on that.
+fn two_processes() -> (Resilient<FlakyStore>, FlakyStore, Resilient<FlakyStore>) {
+    let flaky = FlakyStore::new(Mode::Works);
+    let process = || {
+        let store = Resilient::bare(flaky.clone()).fallback(Share::of_processes(1));
+        store.fallback_store(MemoryStore::new().tokio_clock())
+    };
+    (process(), flaky.clone(), process())
+}
+
+/// A process keeps a lock-out of which it was told, by a failure that began it or by a denial,
+/// until that ends.
+#[tokio::test(start_paused = true)]
+async fn a_lock_out_outlasts_the_store() {
+    let (store, flaky, other) = two_processes();
+    let rule = login(100);
+    let (alice, bob, carol) = (of(&rule, "alice"), of(&rule, "bob"), of(&rule, "carol"));
+    assert_eq!(guesses(&store, &alice).await, 2);
+    assert_eq!(guesses(&other, &bob).await, 2);
+    assert_eq!(guesses(&other, &carol).await, 2);
+    advance(60 * SECOND).await;
+    assert!(!ask(&store, &bob).await.is_allowed());
+    for _ in 0..3 {
+        flaky.set(Mode::Fails(Kind::Unavailable));
+        let left = locked_out(&store, &alice).await.expect("it is");
+        assert!(left <= HOUR - 60 * SECOND, "{left:?}");
+        let denied = ask(&store, &bob).await;
+        assert_eq!((denied.remaining(), denied.receipt()), (0, None));
+        assert!(denied.is_locked_out() && denied.reset_after() <= HOUR);
+        // Nobody told it of this one.
+        assert!(ask(&store, &carol).await.is_allowed());
+        flaky.set(Mode::Works);
+        assert!(!ask(&store, &alice).await.is_allowed());
+        advance(SECOND).await;
+    }
+    flaky.set(Mode::Fails(Kind::Unavailable));
+    advance(HOUR - 64 * SECOND).await;
+    assert!(locked_out(&store, &alice).await.is_some());
+    advance(SECOND).await;
+    assert_eq!(guesses(&store, &alice).await, 2, "it is over");
+}
+
+/// An answer of the store that admits the key ends it, and so does a reset through this process.
+#[tokio::test(start_paused = true)]
+async fn a_lock_out_ends_early() {
+    let (store, flaky, other) = two_processes();
+    let rule = login(100);
+    let takes = ["alice", "bob", "carol"].map(|name| of(&rule, name));
+    for take in &takes {
+        assert_eq!(guesses(&store, take).await, 2);
+    }
+    let [alice, bob, carol] = &takes;
+    other.reset(alice).await.expect("an answer");
+    other.reset(bob).await.expect("an answer");
+    assert!(ask(&store, alice).await.is_allowed());
+    assert!(ask(&store, &bob.clone().looking()).await.is_allowed());
+    flaky.set(Mode::Fails(Kind::Unavailable));
+    assert!(locked_out(&store, alice).await.is_none());
+    assert!(locked_out(&store, bob).await.is_none());
+    assert!(locked_out(&store, carol).await.is_some());
+    let reset = store.reset(carol).await;
+    assert_eq!(reset.expect_err("nobody there").kind(), Kind::Unavailable);
+    assert!(locked_out(&store, carol).await.is_none());
+    // The store still knows it, and says so.
+    flaky.set(Mode::Works);
+    assert!(ask(&store, carol).await.is_locked_out());
+    flaky.set(Mode::Fails(Kind::Unavailable));
+    assert!(locked_out(&store, carol).await.is_some());
+}
+
+/// A quota that denies for longer hides until when the key is locked out: for its longest hold at
+/// most.
+#[tokio::test(start_paused = true)]
+async fn a_lock_out_behind_a_longer_denial() {
+    let (store, flaky, other) = two_processes();
+    let lockout = Lockout::after(2)
+        .within(HOUR)
+        .hold([60 * SECOND])
+        .on(["401"]);
+    let rule = rule(quota(2, 24 * HOUR)).with_lockout(lockout);
+    let take = of(&Arc::new(rule.expect("it makes sense")), "alice");
+    assert_eq!(guesses(&other, &take).await, 2);
+    let denied = ask(&store, &take).await;
+    assert!(denied.is_locked_out() && denied.retry_after() > Some(HOUR));
+    flaky.set(Mode::Fails(Kind::Unavailable));
+    assert_eq!(locked_out(&store, &take).await, Some(60 * SECOND));
+}
+
+/// Of more than 10,000 the one that ends first is forgotten, whatever room the fallback has.
+#[tokio::test(start_paused = true)]
+async fn many_lock_outs() {
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = Resilient::bare(flaky.clone()).fallback(Share::of_processes(1));
+    let store = store.fallback_keys(1);
+    let rule = login(100);
+    for key in 0..10_002 {
+        assert_eq!(guesses(&store, &of(&rule, key)).await, 2);
+        advance(Duration::from_millis(1)).await;
+    }
+    flaky.set(Mode::Fails(Kind::Unavailable));
+    for (key, is_known) in [(2, true), (10_001, true), (5_000, true), (0, false)] {
+        let is_locked_out = locked_out(&store, &of(&rule, key)).await.is_some();
+        assert_eq!(is_locked_out, is_known, "{key}");
+    }
+    // The only place is taken by key 0.
+    let full = (&store as &dyn Store).take(&of(&rule, 1)).await;
+    assert_eq!(full.expect_err("full").kind(), Kind::Full);
+}
+
+/// It is the count of the subject that is locked out, whatever plan chose its quotas; a shadow rule
+/// has its own.
+#[tokio::test(start_paused = true)]
+async fn a_lock_out_of_a_subject() {
+    let (store, flaky, _) = two_processes();
+    let subject = |name: &str| Subject::new(name, Header::new(name)).limit(quota(100, HOUR));
+    let lockout = || Lockout::after(2).within(HOUR).hold([HOUR]).on(["401"]);
+    let joint = Rule::joint("joint", [subject("net"), subject("user")]).expect("valid");
+    let joint = joint.with_lockout(lockout().subject("user"));
+    let joint = Arc::new(joint.expect("it makes sense"));
+    let of_both = |net: &str, user: &str| {
+        let keys = [("net", Key::from(net)), ("user", Key::from(user))];
+        Take::of_subjects(Arc::clone(&joint), keys).expect("its subjects")
+    };
+    let plan = Plan::of([quota(50, HOUR)]).expect("valid");
+    let login = login(100);
+    let planned = of(&login.under(&plan).expect("it fits"), "alice");
+    let shadow = of(&Arc::new(Rule::clone(&login).into_shadow()), "alice");
+    assert_eq!(guesses(&store, &of_both("a", "alice")).await, 2);
+    assert_eq!(guesses(&store, &of(&login, "alice")).await, 2);
+    flaky.set(Mode::Fails(Kind::Unavailable));
+    assert!(locked_out(&store, &of_both("b", "alice")).await.is_some());
+    assert!(locked_out(&store, &of_both("a", "bob")).await.is_none());
+    assert!(locked_out(&store, &planned).await.is_some());
+    assert!(locked_out(&store, &shadow).await.is_none());
 }
