@@ -125,7 +125,7 @@ impl Admission {
         let mut late_failure = None;
         if is_charged && self.gate.reads_response(&self.rule) {
             let (head, body) = response.into_parts();
-            let effects = self.gate.effects(&self, &head).into_iter();
+            let effects = self.gate.effects(&self.rule, &head).into_iter();
             effects.flatten().for_each(|effect| self.apply(effect));
             late_failure = self.late_failure(&head);
             response = http::Response::from_parts(head, body);

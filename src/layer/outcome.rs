@@ -23,73 +23,46 @@ impl Gate {
         self.options.refund_if.is_some() || rule.outcomes().is_some()
     }
 
-    /// What is to be done with what a request with this response was charged.
-    pub(super) fn effects(
-        &self,
-        admitted: &Admission,
-        response: &response::Parts,
-    ) -> [Option<Effect>; 2] {
-        let gives_back = self.wants_refund(admitted, response);
-        // If a layer has answered, the handler was not called.
-        let is_handlers = LayerResponse::of_layer(&response.extensions).is_none();
-        let ended = || self.ended(&admitted.rule, response);
-        [
-            gives_back.then_some(Effect::Refund),
-            is_handlers.then(ended).flatten(),
-        ]
-    }
-
-    /// Whether the rule says by this response that the request has failed, or else succeeded.
-    fn ended(&self, rule: &Rule, response: &response::Parts) -> Option<Effect> {
+    /// What is to be done with what a request with this response was charged. What a layer of this
+    /// crate has answered says nothing of the handler, which has not been called; but a denial of
+    /// the same `Limits` gives back what the layers around it have charged.
+    pub(super) fn effects(&self, rule: &Rule, response: &response::Parts) -> [Option<Effect>; 2] {
         let answer = Statuses::new(response.status, &response.headers);
-        let [on, reset_on] = rule.lockout_outcomes();
-        let on_without_trailers =
-            on.filter(|it| !it.have_grpc() || answer.are_of("application/grpc-web"));
-        self.warn_of_trailers(rule, answer, "lockout", [on_without_trailers, reset_on]);
-        if on.is_some_and(|it| it.contain_failure(answer)) {
-            return Some(Effect::Failed);
-        }
-        let has_succeeded = reset_on.is_some_and(|it| it.contain(answer));
-        has_succeeded.then_some(Effect::Succeeded)
-    }
-
-    /// Whether what a request with this response was charged is to be given back.
-    fn wants_refund(&self, admitted: &Admission, response: &response::Parts) -> bool {
-        let rule = &admitted.rule;
-        self.is_among(admitted, response)
+        let layers = LayerResponse::of_layer(&response.extensions);
+        let gives_back = rule.outcomes().is_some_and(|outcomes| match layers {
+            None => outcomes.contain(answer),
+            Some(layers) => {
+                let denial = layers.denial.as_ref();
+                denial.is_some_and(|it| it.refunds.is(&self.refunds))
+            }
+        });
+        let gives_back = gives_back
             || self.options.refund_if.as_ref().is_some_and(|condition| {
                 caught("refund condition", rule.path(), || condition(response)).unwrap_or(false)
-            })
-    }
-
-    /// Whether the response is among the outcomes of the rule. What a layer of this crate has
-    /// answered says nothing of the handler, which has not been called; but a denial of the same
-    /// `Limits` gives back what the layers around it have charged.
-    fn is_among(&self, admitted: &Admission, response: &response::Parts) -> bool {
-        let Some(outcomes) = admitted.rule.outcomes() else {
-            return false;
+            });
+        self.warn_of_trailers(rule, answer);
+        let [on, reset_on] = rule.lockout_outcomes();
+        let ended = match () {
+            () if layers.is_some() => None,
+            () if on.is_some_and(|it| it.contain_failure(answer)) => Some(Effect::Failed),
+            () if reset_on.is_some_and(|it| it.contain(answer)) => Some(Effect::Succeeded),
+            () => None,
         };
-        if let Some(LayerResponse { denial, .. }) = LayerResponse::of_layer(&response.extensions) {
-            let denial = denial.as_ref();
-            return denial.is_some_and(|it| it.refunds.is(&self.refunds));
-        }
-        let (rule, answer) = (
-            &admitted.rule,
-            Statuses::new(response.status, &response.headers),
-        );
-        self.warn_of_trailers(rule, answer, "refund-on", [Some(outcomes), None]);
-        outcomes.contain(answer)
+        [gives_back.then_some(Effect::Refund), ended]
     }
 
-    /// Warns if the answer tells its status too late for one of these outcomes of a setting.
-    fn warn_of_trailers(
-        &self,
-        rule: &Rule,
-        answer: Statuses<'_>,
-        setting: &'static str,
-        outcomes: [Option<&Outcomes>; 2],
-    ) {
-        if answer.lack_grpc() && outcomes.into_iter().flatten().any(Outcomes::have_status) {
+    /// Warns if the answer tells its status too late for a setting.
+    fn warn_of_trailers(&self, rule: &Rule, answer: Statuses<'_>) {
+        let [on, reset_on] = rule.lockout_outcomes();
+        let on = on.filter(|it| !it.have_grpc() || answer.are_of("application/grpc-web"));
+        let settings = [
+            ("refund-on", rule.outcomes()),
+            ("lockout", on),
+            ("lockout", reset_on),
+        ];
+        let mut settings = settings.into_iter().filter(|_| answer.lack_grpc());
+        let late = settings.find(|(_, it)| it.is_some_and(Outcomes::have_status));
+        if let Some((setting, _)) = late {
             self.log.trailers.get_or_init(|| {
                 let warning = Warning::named(WarningKind::GrpcStatusInTrailers, setting);
                 self.warnings.add(warning.about(rule.path()));

@@ -365,8 +365,8 @@ async fn guesses(store: &dyn Store, take: &Take) -> u64 {
             return number;
         };
         static ID: AtomicU64 = AtomicU64::new(1);
-        let id = ID.fetch_add(1, Ordering::Relaxed);
-        let failed = Change::Failed { receipt, id };
+        let (id, late) = (ID.fetch_add(1, Ordering::Relaxed), Duration::ZERO);
+        let failed = Change::Failed { receipt, id, late };
         store.change(take, &failed).await.expect("an answer");
     }
     panic!("nothing locks it out");
