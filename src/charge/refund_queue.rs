@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -144,10 +145,17 @@ impl RefundQueue {
     }
 }
 
-/// Spawns the call in the current runtime. Outside of a runtime the call is lost.
+/// Begins the call, and makes the rest of it in a task of the current runtime. Outside of a runtime
+/// the call is lost.
+///
+/// A store may ask only when it is polled: what the caller asks next has to be behind that.
 pub(crate) fn spawn(call: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(call);
+        let mut call = Box::pin(call);
+        let begin = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let Ok(Poll::Pending) = catch_unwind(AssertUnwindSafe(begin)) {
+            runtime.spawn(call);
+        }
     }
 }
 

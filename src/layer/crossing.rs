@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::gate::Gate;
@@ -236,6 +237,8 @@ impl Watch {
     fn again(&self) {
         let mut watch = self.clone();
         spawn(async move {
+            // The caller goes on.
+            yield_now().await;
             watch.take.refunds_before = watch.open.last_refund();
             let answer = timeout(Ask::PATIENCE, watch.store.peek(&watch.take)).await;
             if let Ok(Ok(decision)) = answer {

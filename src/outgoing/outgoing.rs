@@ -119,7 +119,6 @@ impl Limits {
     /// # *answer.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
     /// # answer.headers_mut().insert("retry-after", "7".parse()?);
     /// turn.observe_response(answer.status(), answer.headers());
-    /// # tokio::task::yield_now().await;
     /// // It was a 429 with `Retry-After: 7`. With more patience it would wait.
     /// let github = github.wait(Duration::from_secs(5));
     /// assert!(github.ready("our-token").await.is_err());
@@ -270,7 +269,7 @@ impl Outgoing {
         rule.filter(|rule| rule.is_outgoing())
     }
 
-    /// Holds the key in a task, if this answer says so.
+    /// Holds the key, if this answer says so: the store is asked before the caller goes on.
     pub(super) fn obey(&self, rule: Arc<Rule>, key: Key, status: StatusCode, headers: &HeaderMap) {
         let (limits, path) = (Arc::clone(&self.limits), Arc::clone(&self.path));
         let Some((pause, unread)) = wanted_pause(status, headers, rule.refusals()) else {

@@ -3,6 +3,9 @@
 use std::future::pending;
 
 use tidegate::limits::Outgoing;
+use tidegate::rule::Lockout;
+use tidegate::store::{Ask, Capabilities, Change};
+use tower::retry::{Policy, Retry};
 
 use crate::*;
 
@@ -71,6 +74,135 @@ async fn a_refusal_holds_its_key() {
     let counted = counted(&limits, "partner");
     assert_eq!(counted.decisions(DecisionOutcome::OnHold), 3);
     assert_eq!(counted.decisions(DecisionOutcome::Denied), 0);
+}
+
+/// A store of an application's own, which asks the one within when it is polled.
+#[derive(Debug)]
+struct AskedWhenPolled(Arc<dyn Store>);
+
+impl Store for AskedWhenPolled {
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        self.0.take(ask)
+    }
+
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        let (store, ask, change) = (Arc::clone(&self.0), ask.clone(), change.clone());
+        StoreFuture::boxed(async move { store.change(&ask, &change).await })
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+}
+
+/// Asks once more after a refusal, as clients do.
+#[derive(Clone)]
+struct AtOnce;
+
+impl<B, E> Policy<Request<()>, Response<B>, E> for AtOnce {
+    type Future = std::future::Ready<()>;
+
+    fn retry(
+        &mut self,
+        _: &mut Request<()>,
+        answer: &mut Result<Response<B>, E>,
+    ) -> Option<Self::Future> {
+        let is_refusal = answer.as_ref().is_ok_and(|it| it.status() == DENIED);
+        is_refusal.then(|| std::future::ready(()))
+    }
+
+    fn clone_request(&mut self, _: &Request<()>) -> Option<Request<()>> {
+        Some(Request::new(()))
+    }
+}
+
+/// What a task asks next is behind the hold that it has told: each time, by each store, in runtimes
+/// of one thread and of several.
+#[test]
+fn a_hold_is_before_the_next_call() {
+    use tokio::runtime::Builder;
+    let server = Redis::start();
+    for mut runtime in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let runtime = runtime.enable_all().build().expect("a runtime");
+        let task = in_fifty_rounds(server.url.to_string());
+        runtime.block_on(async { tokio::spawn(task).await.expect("no panic") });
+        kit::run(&server, "FLUSHALL");
+    }
+}
+
+async fn in_fifty_rounds(url: String) {
+    let redis = RedisStore::connect(&*url).await.expect("a server");
+    let resilient = Resilient::redis(&*url, "shop").expect("a valid address");
+    let resilient = resilient.timeout(PATIENT).build();
+    let own = || AskedWhenPolled(Arc::new(MemoryStore::new()));
+    let stores: [Arc<dyn Store>; 5] = [
+        Arc::new(MemoryStore::new()),
+        Arc::new(redis.timeout(PATIENT)),
+        Arc::new(resilient),
+        Arc::new(own()),
+        Arc::new(Resilient::new(own())),
+    ];
+    for (at, store) in stores.into_iter().enumerate() {
+        let limits = limits_of(&rule(1_000), &store);
+        limits.ready(PATIENT).await.expect("it decides");
+        let sent = Arc::new(AtomicUsize::new(0));
+        for round in 0..50 {
+            let key = format!("{at} {round}");
+            let partner = limits.outgoing("partner");
+            let turn = partner.ready(&*key).await.expect("a turn");
+            let fields = HeaderMap::from_iter([(http::header::RETRY_AFTER, 5.into())]);
+            turn.observe_response(DENIED, &fields);
+            let next = partner.ready(&*key).await;
+            assert!(next.is_err(), "store {at}, round {round}");
+
+            let key = format!("{key} by retry");
+            let client = partner.key_by(move |_| Key::from(&*key));
+            let counted = Arc::clone(&sent);
+            let client = client.layer(service_fn(move |_: Request<()>| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let answer = Response::builder().status(429).header("retry-after", 5);
+                let answer = answer.body(()).expect("valid");
+                async { Ok::<_, Infallible>(answer) }
+            }));
+            let answer = Retry::new(AtOnce, client).oneshot(Request::new(())).await;
+            assert!(matches!(answer, Err(CallError::Denied(_))), "{answer:?}");
+        }
+        assert_eq!(sent.load(Ordering::Relaxed), 50, "store {at}");
+    }
+}
+
+/// So is a refund, and a failure that locks out.
+#[tokio::test]
+async fn what_else_nobody_awaits_is_before_the_next_call() {
+    let store: Arc<dyn Store> = Arc::new(AskedWhenPolled(Arc::new(MemoryStore::new())));
+    let lockout = Lockout::after(1).hold([HOUR]).on(["401"]);
+    let login = per_minute("login", 100).with_lockout(lockout);
+    let rules = [refunding("refunded", 1, &["5xx"]), login.expect("valid")];
+    let limits = Limits::new(rules).key(Everyone).store(store);
+    let (layer, handler) = (limits.layer("refunded"), async || StatusCode::BAD_GATEWAY);
+    let app = Router::new().route("/", axum::routing::get(handler).layer(layer));
+    for round in 0..50 {
+        assert_eq!(status(&app, "/").await, StatusCode::BAD_GATEWAY, "{round}");
+        let key = format!("{round}");
+        let admitted = limits.check("login", &*key).await.expect("it may");
+        admitted.charge.expect("charged").failed();
+        assert!(limits.check("login", &*key).await.is_err(), "{round}");
+    }
+}
+
+/// A hold that a partner wants for longer than the rule has it is cut, which is told.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_cut_is_told() {
+    let (log, limits) = (Log::start(), limits(100));
+    hear(&limits.outgoing("partner"), "us", DENIED, Some(9_999)).await;
+    assert_eq!(held(&limits, "us").await, Some(3_600));
+    let lines = log.lines();
+    let is_told = |it: &String| it.contains("a hold was cut to hold-at-most");
+    assert!(lines.iter().any(is_told), "{lines:?}");
 }
 
 /// The recipe for a partner such as GitHub: what is used up of one resource holds no other one.
