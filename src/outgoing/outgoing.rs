@@ -89,12 +89,13 @@ impl Limits {
     ///   the head or in the trailers;
     /// - every other answer with `RateLimit` fields, of any draft, or `X-RateLimit-Remaining: 0`.
     ///
-    /// The first field that is understood decides, of several lines the longest time:
+    /// The first field that is understood decides, of several times in it the longest:
     /// `Retry-After-Ms`, `Retry-After`, others with `retry-after` in their names, `RateLimit`,
     /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others that name a limit
     /// with its reset or interval. They have seconds, or milliseconds if their name ends with `-ms`
     /// or `-milliseconds`, dates, instants or durations such as `6m0s`. Dates and instants count
-    /// from the answer's own `Date`, and hold for a second where it has none.
+    /// from the answer's own `Date`, and hold for a second where it has none. What a cache answers,
+    /// by its `Age`, holds for as much less, and nothing if it refuses no call.
     ///
     /// What was not used of a [cost](Outgoing::cost) is given back, and what was used beyond it is
     /// charged: see [`Turn::settle`]. An answer of which the rule's

@@ -94,15 +94,22 @@ pub(super) fn wanted_pause<'a>(
         is_refusal,
         may_be_one: is_refusal || is_on || may_be_one,
     };
+    // For how long a cache has kept it (RFC 9111, 5.1). What was left then says nothing of now.
+    let age = answer.count("age");
+    let is_new = age == Some(0.0) || !headers.contains_key("age");
+    let age = Duration::try_from_secs_f64(age.unwrap_or(0.0)).unwrap_or(Duration::MAX);
     let mut unread = None;
     for (is_its, says) in FORMS {
-        if !(answer.may_be_one || matches!(says, Left | Reset)) {
+        if !(answer.may_be_one || is_new && matches!(says, Left | Reset)) {
             continue;
         }
         let fields = headers.keys().filter(|name| is_its(name.as_str()));
         let waits = fields.filter_map(|name| Some((answer.read(name.as_str(), says)?, name)));
         match waits.max_by_key(|(time, _)| *time) {
-            Some((Some(pause), _)) => return (!pause.is_zero()).then_some((pause, None)),
+            Some((Some(pause), _)) => {
+                let left = pause.saturating_sub(age).max(pause.min(UNTOLD));
+                return (!pause.is_zero()).then_some((left, None));
+            }
             Some((None, name)) => unread = unread.or(Some(name)),
             None => {}
         }
@@ -128,9 +135,7 @@ impl<'a> PartnerAnswer<'a> {
             Reset | ResetOfKinds => self.reset(field),
             Details => retry_delay(self.headers.get(field)?.as_bytes()).map(Some),
             Pause | Pushback => {
-                let lines = self.headers.get_all(field).into_iter();
-                let time = lines.filter_map(|line| self.time(text(line), unit(field)));
-                let time = time.max();
+                let time = self.times(field).flatten().max();
                 (self.is_refusal && says == Pause || time.is_some()).then_some(time)
             }
         }
@@ -181,19 +186,45 @@ impl<'a> PartnerAnswer<'a> {
     /// quota of 0 has no window: Okta sends it if too many calls run at a time.
     fn reset(&self, field: &str) -> Option<Option<Duration>> {
         let stem = ENDS.iter().fold(field, |it, end| it.trim_end_matches(end));
-        let beside = |word| self.count(&stem.replace("reset", word).replace("interval", word));
-        let time = self.time(self.text(field)?, unit(field));
-        match beside("remaining") {
+        let beside = |word| stem.replace("reset", word).replace("interval", word);
+        let (times, left) = (self.times(field), self.counts(&beside("remaining")));
+        let (times, left) = (times.collect::<Vec<_>>(), left.collect::<Vec<_>>());
+        // Brave: `0, 1999` beside `1, 86400` is a second.
+        let may_be = |at: usize| times.len() != left.len() || left[at].is_none_or(|it| it == 0.0);
+        match self.count(&beside("remaining")) {
             Some(left) if left > 0.0 => None,
             None if !self.is_refusal => None,
-            _ if self.is_refusal && beside("limit") == Some(0.0) => Some(Some(UNTOLD)),
-            _ => Some(time),
+            _ if self.is_refusal && self.count(&beside("limit")) == Some(0.0) => Some(Some(UNTOLD)),
+            _ => (0..times.len())
+                .filter(|at| may_be(*at))
+                .map(|at| times[at])
+                .max(),
         }
     }
 
-    /// The number in a field, which parameters may follow.
+    /// What is in a field, in all its lines and between commas.
+    fn items(&self, field: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        let lines = self.headers.get_all(field).into_iter().map(text);
+        let items = lines.flat_map(|line| {
+            let is_date = since_1970(line).is_some();
+            line.split(move |it| it == ',' && !is_date)
+        });
+        items.map(str::trim)
+    }
+
+    fn times(&self, field: &str) -> impl Iterator<Item = Option<Duration>> {
+        self.items(field).map(move |it| self.time(it, unit(field)))
+    }
+
+    /// The numbers in a field, which parameters may follow.
+    fn counts(&self, field: &str) -> impl Iterator<Item = Option<f64>> + use<'a> {
+        let numbers = self.items(field).map(|it| it.split(';').next());
+        numbers.map(|it| seconds(it?.trim()))
+    }
+
+    /// The least of them.
     fn count(&self, field: &str) -> Option<f64> {
-        seconds(self.text(field)?.split(';').next()?)
+        self.counts(field).flatten().min_by(f64::total_cmp)
     }
 
     /// A time in units of so many seconds, or a date. A number from 10^9 seconds on is an instant,
@@ -248,10 +279,14 @@ fn seconds(text: &str) -> Option<f64> {
     parts.sum::<Option<f64>>().filter(|_| !text.is_empty())
 }
 
-/// The seconds from 1970 to a date of HTTP, or of RFC 3339, which may lack its seconds.
+/// The seconds from 1970 to a date of HTTP, also in another zone, or of RFC 3339, which may lack its
+/// seconds.
 fn since_1970(text: &str) -> Option<f64> {
-    if let Ok(date) = httpdate::parse_http_date(text) {
-        return Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs_f64());
+    let zoned = text.rsplit_once(' ');
+    let zoned = zoned.and_then(|(time, zone)| Some((format!("{time} GMT"), east(zone)?)));
+    let (date, minutes) = zoned.unwrap_or_else(|| (text.to_owned(), 0.0));
+    if let Ok(date) = httpdate::parse_http_date(&date) {
+        return Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs_f64() - minutes * 60.0);
     }
     let (time, zone) = text.split_at(text.rfind(['Z', 'z', '+', '-'])?);
     let numbers = time.split(['-', 'T', 't', ' ', ':']).map(seconds);
@@ -259,19 +294,26 @@ fn since_1970(text: &str) -> Option<f64> {
     let [year, month, day, hour, minute, ref second @ ..] = numbers[..] else {
         return None;
     };
-    let east = match zone[1..].split_once(':') {
-        None => Some(0.0).filter(|_| zone.len() == 1)?,
-        Some((hours, minutes)) => seconds(hours)? * 60.0 + seconds(minutes)?,
-    };
-    let east = if zone.starts_with('-') { -east } else { east };
     // Years begin in March, so that a leap day is the last day of one.
     let year = year - f64::from(month < 3.0);
     let month = (month - 3.0).rem_euclid(12.0);
     let leap_days = (year / 4.0).floor() - (year / 100.0).floor() + (year / 400.0).floor();
     let days = year * 365.0 + leap_days + ((153.0 * month + 2.0) / 5.0).floor() + day - 719_469.0;
-    let minutes = (days * 24.0 + hour) * 60.0 + minute - east;
+    let minutes = (days * 24.0 + hour) * 60.0 + minute - east(zone)?;
     let since = minutes * 60.0 + second.iter().sum::<f64>();
     Some(since).filter(|it| it.is_finite())
+}
+
+/// How many minutes a zone is east of Greenwich: `Z`, `UTC`, as Go's RFC 1123 has it, `+0530`,
+/// `-05:00`.
+fn east(zone: &str) -> Option<f64> {
+    if ["Z", "z", "UTC", "GMT"].contains(&zone) {
+        return Some(0.0);
+    }
+    let zone = zone.replace(':', "");
+    let is_one = zone.len() == 5 && zone.starts_with(['+', '-']);
+    let number: i32 = zone.parse().ok().filter(|_| is_one)?;
+    Some((number / 100 * 60 + number % 100).into())
 }
 
 /// A structured field ([RFC 9651](https://www.rfc-editor.org/rfc/rfc9651)) without its strings, such

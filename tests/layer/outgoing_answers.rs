@@ -541,14 +541,28 @@ async fn forms_of_a_time() {
         ("inf", Some(1_000)),
         ("nan", Some(1_000)),
         ("9 s", Some(1_000)),
-        ("9, 9", Some(1_000)),
+        ("9, 9", Some(9_000)),
+        ("5, 60", Some(60_000)),
+        ("60,5", Some(60_000)),
+        ("soon, 5", Some(5_000)),
+        ("Thu, 26 Nov 2026 08:01:30 UTC", Some(90_000)),
+        ("Thu, 26 Nov 2026 10:31:30 +0230", Some(90_000)),
+        ("Thu, 26 Nov 2026 03:01:30 -0500", Some(90_000)),
+        ("Thursday, 26-Nov-26 08:01:30 UTC", Some(90_000)),
+        ("Wed, 25 Nov 2026 23:59:59 UTC", None),
+        ("Thu, 26 Nov 2026 08:01:30 CET", Some(1_000)),
+        ("Thu, 26 Nov 2026 08:01:30 02300", Some(1_000)),
+        ("Thu, 26 Nov 2026 08:01:30 +230", Some(1_000)),
+        ("Thu, 26 Nov 2026 08:01:30", Some(1_000)),
         ("9w", Some(1_000)),
         ("", Some(1_000)),
         (".", Some(1_000)),
         ("tomorrow", Some(1_000)),
         ("2026-11-26", Some(1_000)),
         ("2026-11-26T10:31:30", Some(1_000)),
-        ("2026-11-26T10:31:30+0230", Some(1_000)),
+        ("2026-11-26T10:31:30+0230", Some(90_000)),
+        ("2026-11-26T10:31:30+023", Some(1_000)),
+        ("2026-11-26T10:31:30Z0", Some(1_000)),
         ("Tue Feb 16 2021 09:02:42 GMT+0100", Some(1_000)),
     ] {
         for field in [
@@ -569,6 +583,105 @@ async fn forms_of_a_time() {
     ] {
         let fields = format!("date: {date} GMT\nx-ratelimit-reset: {reset}");
         assert_eq!(partner.held(429, &fields).await, Some(9_000), "{fields}");
+    }
+}
+
+/// What a cache has kept holds for as much less, at each hit. What was left then says nothing.
+#[tokio::test(start_paused = true)]
+async fn answers_from_a_cache() {
+    let used_up = "x-ratelimit-remaining: 0\nx-ratelimit-reset: 1795680060";
+    let drafts = "ratelimit: \"a\";r=0;t=60";
+    let (seconds, far) = ("retry-after: 120", "age: 99999999999999999999");
+    let date = "retry-after: Thu, 26 Nov 2026 08:02:00 GMT";
+    let partner = Partner::new(&["529"]);
+    for (status, age, fields, expected) in [
+        (200, "age: 0", used_up, Some(60_000)),
+        (200, "age: 00", drafts, Some(60_000)),
+        (200, "age: 1", used_up, None),
+        (200, "age: 300", used_up, None),
+        (200, "age: 300", drafts, None),
+        (404, "age: 300", drafts, None),
+        (200, "age: soon", used_up, None),
+        (200, "age: -1", drafts, None),
+        (200, "age:", drafts, None),
+        (200, far, drafts, None),
+        (503, "age: 0", seconds, Some(120_000)),
+        (503, "age: 100", seconds, Some(20_000)),
+        (503, "age: 100", date, Some(20_000)),
+        (503, "age: 120", seconds, Some(1_000)),
+        (503, far, seconds, Some(1_000)),
+        (503, "age: soon", seconds, Some(120_000)),
+        (503, "age: 100, 10", seconds, Some(110_000)),
+        (503, "age: 100\nage: 10", seconds, Some(110_000)),
+        (503, "age: 100", "retry-after: 0", None),
+        (503, "age: 100", "", Some(1_000)),
+        (429, "age: 1", "retry-after-ms: 250", Some(250)),
+        (429, "age: 10", used_up, Some(50_000)),
+        (403, "age: 10", used_up, Some(50_000)),
+        (529, "age: 10", drafts, Some(50_000)),
+        (403, "age: 10", "", None),
+    ] {
+        let fields = format!("{DATE}{age}\n{fields}");
+        let held = partner.held(status, &fields).await;
+        assert_eq!(held, expected, "{status} {fields}");
+    }
+}
+
+/// The `Date` of a server that has another zone in it.
+#[tokio::test(start_paused = true)]
+async fn a_date_with_an_offset() {
+    let partner = Partner::new(&[]);
+    for date in [
+        "Thu, 26 Nov 2026 08:00:00 UTC",
+        "Thu, 26 Nov 2026 08:00:00 +0000",
+        "Thu, 26 Nov 2026 09:00:00 +0100",
+        "Thu, 26 Nov 2026 02:30:00 -0530",
+        "Fri, 27 Nov 2026 01:00:00 +17:00",
+        "2026-11-26T10:00:00+02:00",
+        "2026-11-26T10:00:00+0200",
+    ] {
+        for reset in ["1795680060", "Thu, 26 Nov 2026 08:01:00 GMT"] {
+            let fields = format!("date: {date}\nratelimit-remaining: 0\nratelimit-reset: {reset}");
+            assert_eq!(partner.held(200, &fields).await, Some(60_000), "{fields}");
+        }
+    }
+}
+
+/// Two numbers in a field, as of two quotas or two proxies, in one line or in two: the stricter.
+#[tokio::test(start_paused = true)]
+async fn several_numbers_in_a_field() {
+    let partner = Partner::new(&[]);
+    for (left, reset, expected) in [
+        (&["0"][..], &["10", "60"][..], Some(60_000)),
+        (&["0"], &["60", "10"], Some(60_000)),
+        (&["5", "0"], &["60"], Some(60_000)),
+        (&["0", "5"], &["60"], Some(60_000)),
+        (&["5", "3"], &["60"], None),
+        // Each of two numbers has its own time, such as Brave's, of a second and of a month.
+        (&["0", "14999"], &["1", "1419704"], Some(1_000)),
+        (&["1", "0"], &["1", "1419"], Some(1_419_000)),
+        (&["0", "0"], &["1", "60"], Some(60_000)),
+        (&["0;w=1", "5;w=60"], &["1", "60"], Some(1_000)),
+        (&["1", "14999"], &["1", "1419704"], None),
+    ] {
+        for between in [", ", ",", "\n"] {
+            for name in ["x-ratelimit", "ratelimit"] {
+                let lines = |what: &str, numbers: &[&str]| {
+                    let next = between.replace('\n', &format!("\n{name}-{what}: "));
+                    format!("{name}-{what}: {}\n", numbers.join(&next))
+                };
+                let [left, reset] = [lines("remaining", left), lines("reset", reset)];
+                let fields = format!("{DATE}{left}{reset}");
+                assert_eq!(partner.held(200, &fields).await, expected, "{fields}");
+            }
+        }
+    }
+    let [one, two] = [1, 2].map(|it| format!("retry-after: Thu, 26 Nov 2026 08:0{it}:00 GMT"));
+    let dates = format!("{DATE}{one}\n{two}");
+    assert_eq!(partner.held(429, &dates).await, Some(120_000));
+    for (left, expected) in [("5", 1_000), ("some", 60_000)] {
+        let fields = format!("x-ratelimit-remaining: {left}\nx-ratelimit-reset: 60");
+        assert_eq!(partner.held(429, &fields).await, Some(expected), "{fields}");
     }
 }
 
