@@ -71,6 +71,8 @@ pub(super) struct ChargeState {
     is_claimed: bool,
     /// Whether a failure or a success of the request was reported.
     pub(super) is_reported: bool,
+    /// How many bytes the body of the response has, if it or a field says so.
+    length: Option<u64>,
     /// Is alive while a clone may give units back: denials then say that units may come back.
     open: Weak<OpenCharge>,
 }
@@ -270,6 +272,17 @@ impl Charge {
     #[must_use = "it settles when it is dropped"]
     pub fn meter(&self) -> Meter {
         Meter::new(Charges::single(self.clone()))
+    }
+
+    /// Notes how many bytes the body of the response has, if it is known.
+    pub(crate) fn note_length(&self, bytes: Option<u64>) {
+        if bytes.is_some() {
+            lock(&self.inner.state).length = bytes;
+        }
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        lock(&self.inner.state).length.unwrap_or(u64::MAX)
     }
 
     /// Settles in the background.

@@ -148,10 +148,11 @@ impl Charges {
         GiveBack::Unused { used, owes }
     }
 
-    /// Settles in the background.
-    pub(super) fn settle_later(&self, used: u64) {
+    /// Settles in the background. If so, no less than what was reserved is charged.
+    pub(super) fn settle_later(&self, used: u64, keeps_reserved: bool) {
         for charge in &self.charges {
-            charge.settle_later(self.settlement(used));
+            let least = charge.decision().units() * u64::from(keeps_reserved);
+            charge.settle_later(self.settlement(used.max(least)));
         }
     }
 

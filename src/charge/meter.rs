@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Buf;
 use http_body::{Body, Frame};
 
 use super::charge::Charge;
@@ -33,12 +34,17 @@ use super::watched_body::{FrameWatcher, WatchedBody};
 pub struct Meter {
     charges: Charges,
     used: AtomicU64,
+    /// Whether it is of a body that has not ended: then no less than what was reserved is charged.
+    is_of_part: bool,
 }
 
 impl Meter {
     pub(super) fn new(charges: Charges) -> Self {
-        let used = AtomicU64::new(0);
-        Self { charges, used }
+        Self {
+            charges,
+            used: AtomicU64::new(0),
+            is_of_part: false,
+        }
     }
 
     /// Adds this number of used units.
@@ -59,7 +65,7 @@ impl Drop for Meter {
     fn drop(&mut self) {
         match self.used() {
             0 => {}
-            used => self.charges.settle_later(used),
+            used => self.charges.settle_later(used, self.is_of_part),
         }
     }
 }
@@ -67,6 +73,12 @@ impl Drop for Meter {
 impl Charge {
     /// The body that counts its frames while it streams, and settles once when it has ended, has
     /// failed or is dropped, as a [`Meter`] does. `units` says what a frame costs.
+    ///
+    /// A body that is dropped before its end costs no less than what was reserved: who leaves early
+    /// has not seen what the last frames tell. Where each frame tells all it costs, add that to a
+    /// [`meter`](Self::meter) in `map_frame` of http-body-util instead. A body is also at its end
+    /// behind its trailers, and when all bytes of its length have come, which it says itself or a
+    /// `content-length` of the response, if a layer charged it.
     ///
     /// ```
     /// use axum::body::Body;
@@ -124,18 +136,30 @@ pub type SettledBody<B, F> = WatchedBody<B, FrameMeter<F>>;
 pub struct FrameMeter<F> {
     units: F,
     meter: Meter,
+    /// How many bytes have come.
+    come: u64,
 }
 
-impl<D, F: FnMut(&Frame<D>) -> u64> FrameWatcher<D> for FrameMeter<F> {
+impl<D: Buf, F: FnMut(&Frame<D>) -> u64> FrameWatcher<D> for FrameMeter<F> {
     fn watch(&mut self, frame: &Frame<D>) {
         self.meter.add((self.units)(frame));
+        // Nothing comes behind trailers, and a server that has written all bytes does not ask.
+        let bytes = frame.data_ref().map(|data| data.remaining() as u64);
+        self.come = self.come.saturating_add(bytes.unwrap_or(u64::MAX));
+        self.meter.is_of_part = self.meter.charges.iter().all(|it| self.come < it.length());
+    }
+
+    fn ended(&mut self) {
+        self.meter.is_of_part = false;
     }
 }
 
 impl Meter {
-    const fn watch<B, F>(self, body: B, units: F) -> SettledBody<B, F> {
-        let meter = self;
-        WatchedBody::new(body, Some(FrameMeter { units, meter }))
+    fn watch<B: Body, F>(self, body: B, units: F) -> SettledBody<B, F> {
+        let length = body.size_hint().exact();
+        self.charges.iter().for_each(|it| it.note_length(length));
+        let (meter, come) = (self, 0);
+        WatchedBody::new(body, Some(FrameMeter { units, meter, come }))
     }
 }
 

@@ -8,6 +8,9 @@ use pin_project_lite::pin_project;
 pub trait FrameWatcher<D> {
     /// The body returns this frame.
     fn watch(&mut self, _frame: &Frame<D>) {}
+
+    /// It has ended, or has failed.
+    fn ended(&mut self) {}
 }
 
 pin_project! {
@@ -60,7 +63,7 @@ impl<B: Body, W: FrameWatcher<B::Data>> Body for WatchedBody<B, W> {
         }
         // A server need not poll again after the last frame.
         if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
-            *this.watcher = None;
+            this.watcher.take().iter_mut().for_each(W::ended);
         }
         Poll::Ready(frame)
     }

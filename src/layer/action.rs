@@ -4,7 +4,7 @@ use axum_core::BoxError;
 use axum_core::body::Body;
 use axum_core::response::Response;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, HeaderMap, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
@@ -149,6 +149,8 @@ impl Admission {
             }
         }
         response
+            let length = response.headers().get(CONTENT_LENGTH);
+            answer.note_length(length.and_then(|it| it.to_str().ok()?.parse().ok()));
     }
 }
 

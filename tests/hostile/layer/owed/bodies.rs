@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 
 use http_body::{Body as _, Frame};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate::store::SettledBody;
 
 use super::*;
@@ -15,9 +18,10 @@ enum Part {
     Trailers,
     Fails,
     Pending,
+    Stays,
 }
 
-use Part::{Data, Fails, Pending, Trailers};
+use Part::{Data, Fails, Pending, Stays, Trailers};
 
 #[derive(Debug)]
 struct Parts(VecDeque<Part>);
@@ -37,6 +41,10 @@ impl http_body::Body for Parts {
             Data(length) => Ok(Frame::data(Bytes::from(vec![b'a'; length]))),
             Trailers => Ok(Frame::trailers(HeaderMap::new())),
             Fails => Err(io::Error::other("the model is gone")),
+            Stays => {
+                self.0.push_front(Stays);
+                return Poll::Pending;
+            }
             Pending => {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -61,19 +69,29 @@ fn scene() -> Scene {
     Scene::new(per_hour("p", 1_000))
 }
 
-/// Ends of all kinds, after each of which the units that were counted are charged, and the store
-/// was asked once.
+/// Ends of all kinds, after each of which the units that were counted are charged, of a body that
+/// was left before its end no less than reserved, and the store was asked once.
 #[tokio::test]
 async fn every_end() {
     let scene = scene();
     // The frames, how many are read (all: also the end), and what is used then of 10 reserved.
-    let cases: [(&str, &[Part], usize, u64); 10] = [
+    let cases: [(&str, &[Part], usize, u64); 15] = [
         ("to the end", &[Data(7), Pending, Data(9)], 9, 16),
         ("with trailers", &[Data(7), Trailers], 9, 107),
         ("less than reserved", &[Data(3)], 9, 3),
         ("a failure", &[Data(7), Data(8), Fails], 9, 15),
         ("a failure at once", &[Fails], 9, 10),
+        ("a failure, of less", &[Data(3), Fails], 9, 3),
         ("left in the middle", &[Data(20), Data(8), Data(9)], 2, 28),
+        ("left early", &[Data(2), Data(3), Data(9)], 2, 10),
+        (
+            "left early, at a pause",
+            &[Data(2), Pending, Data(9)],
+            1,
+            10,
+        ),
+        ("left at the end of less", &[Data(2)], 1, 10),
+        ("left behind trailers", &[Trailers, Data(9)], 1, 100),
         ("left before the end was seen", &[Data(20)], 1, 20),
         ("never polled", &[Data(20)], 0, 10),
         ("empty", &[], 9, 10),
@@ -97,7 +115,8 @@ async fn every_end() {
         assert_eq!(asked, usize::from(expected != 10), "{case}");
         // Nothing was settled where nothing was counted.
         let (_, charged, _) = settle(&one, 900).await;
-        assert_eq!(charged, if expected == 10 { 890 } else { 0 }, "{case}");
+        let was_settled = expected != 10 || case.starts_with("left");
+        assert_eq!(charged, if was_settled { 0 } else { 890 }, "{case}");
     }
     assert_eq!(counted(&scene.limits, "p").2, 0);
 }
@@ -172,6 +191,136 @@ async fn a_response_that_streams() {
     send().await.collect().await.expect("no failure");
     assert_eq!(scene.used("k").await, 630);
     assert_eq!(counted(&scene.limits, "p"), (50 + 550, 0, 0));
+}
+
+/// A chat whose first event tells 25 of the 1,000 that were reserved, and its last one all.
+fn chat() -> (Limits, RateLimitLayer, Rule) {
+    let rule = per_hour("p", 100_000);
+    let limits = limits([rule.clone()], MemoryStore::new());
+    let layer = limits.layer("p").cost(|_| 1_000);
+    (limits, layer, rule)
+}
+
+/// A server whose body has these frames. The response has such a `content-length`, if any, and the
+/// body has the witness.
+async fn served(
+    layer: RateLimitLayer,
+    parts: &'static [Part],
+    bytes: Option<u64>,
+    witness: &Arc<()>,
+) -> SocketAddr {
+    let witness = Arc::clone(witness);
+    let handler = move |charges: Charges| async move {
+        let units =
+            move |frame: &Frame<Bytes>| length(frame) * Arc::strong_count(&witness).min(1) as u64;
+        let body = Body::new(charges.of("p").settle_on_end(body(parts), units));
+        let fields = bytes.map(|it| (http::header::CONTENT_LENGTH, it.into()));
+        (HeaderMap::from_iter(fields), body)
+    };
+    let app = Router::new().route("/", get(handler).layer(layer));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+/// Over sockets: a client that leaves pays what was reserved, one that stays what was used. The
+/// server does not ask for the end of a body whose length it knows, nor for that of trailers.
+#[tokio::test]
+async fn servers_and_their_ends() {
+    const WHOLE: &[Part] = &[Data(25), Pending, Data(15)];
+    const TRAILED: &[Part] = &[Data(25), Trailers];
+    const BROKEN: &[Part] = &[Data(25), Fails];
+    for (case, is_2, method, parts, length, expected) in [
+        ("chunked", false, Method::GET, WHOLE, None, 40),
+        ("a length", false, Method::GET, WHOLE, Some(40), 40),
+        ("HEAD", false, Method::HEAD, WHOLE, Some(40), 1_000),
+        ("HTTP/2", true, Method::GET, WHOLE, None, 40),
+        ("HTTP/2, a length", true, Method::GET, WHOLE, Some(40), 40),
+        ("HTTP/2, HEAD", true, Method::HEAD, WHOLE, Some(40), 1_000),
+        ("trailers", true, Method::GET, TRAILED, None, 125),
+        ("HTTP/1.1, trailers", false, Method::GET, TRAILED, None, 125),
+        ("a failure", false, Method::GET, BROKEN, None, 25),
+        ("HTTP/2, a failure", true, Method::GET, BROKEN, None, 25),
+    ] {
+        let (limits, layer, rule) = chat();
+        let server = served(layer, parts, length, &Arc::default()).await;
+        let is_whole = match asked(server, is_2, method).await {
+            Ok(answer) => answer.into_body().collect().await.is_ok(),
+            Err(_) => false,
+        };
+        assert_eq!(is_whole, expected != 25, "{case}");
+        let is_settled = async || {
+            flushed(&limits).await;
+            used(&**limits.shared_store(), &rule, "k").await == expected
+        };
+        eventually(case, is_settled).await;
+    }
+}
+
+/// The answer of a server to one request without a body.
+async fn asked(
+    server: SocketAddr,
+    is_2: bool,
+    method: Method,
+) -> hyper::Result<Response<hyper::body::Incoming>> {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("http://{server}/"));
+    let request = request.body(Body::empty()).expect("valid");
+    let io = TokioIo::new(TcpStream::connect(server).await.expect("a server"));
+    if is_2 {
+        let (mut client, connection) = http2::handshake(TokioExecutor::new(), io).await?;
+        tokio::spawn(connection);
+        return client.send_request(request).await;
+    }
+    let (mut client, connection) = http1::handshake(io).await?;
+    tokio::spawn(connection);
+    client.send_request(request).await
+}
+
+/// A client that hangs up in the middle, whatever the body says of its length.
+#[tokio::test]
+async fn who_hangs_up_pays_what_was_reserved() {
+    const ENDLESS: &[Part] = &[Data(25), Stays];
+    for (is_2, bytes) in [
+        (false, None),
+        (false, Some(40)),
+        (true, None),
+        (true, Some(40)),
+    ] {
+        let (limits, layer, rule) = chat();
+        let witness = Arc::new(());
+        let server = served(layer, ENDLESS, bytes, &witness).await;
+        let before = Arc::strong_count(&witness);
+        let answer = asked(server, is_2, Method::GET).await;
+        let mut body = answer.expect("an answer").into_body();
+        body.frame().await.expect("a frame").expect("no failure");
+        assert!(Arc::strong_count(&witness) > before);
+        drop(body);
+        let has_left = async || Arc::strong_count(&witness) == before;
+        eventually("the server has seen it", has_left).await;
+        flushed(&limits).await;
+        let used = used(&**limits.shared_store(), &rule, "k").await;
+        assert_eq!(used, 1_000, "HTTP/2: {is_2}, {bytes:?}");
+    }
+}
+
+/// A body of which each frame tells all it costs: a meter charges what was told.
+#[tokio::test]
+async fn who_tells_each_token_uses_a_meter() {
+    let scene = scene();
+    let one = scene.charge("x").await;
+    let meter = one.meter();
+    let mut body = body(&[Data(2), Data(3), Data(9)]).map_frame(move |frame| {
+        meter.add(length(&frame));
+        frame
+    });
+    for _ in 0..2 {
+        body.frame().await.expect("a frame").expect("no failure");
+    }
+    drop(body);
+    assert_eq!(scene.used("x").await, 5);
 }
 
 /// Beside a rule that gives back by outcome: the head decides first. What it keeps is settled by
