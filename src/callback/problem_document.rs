@@ -251,7 +251,8 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// within 5 s); otherwise a denial has `-1`, do not retry, and a status 14 has none.
 ///
 /// Caches keep no answer over HTTP: all have `Cache-Control: no-store`. `Retry-After` of a 503 is
-/// the [pause](crate::Resilient::probe_every) before the store is asked again, at least 1 s.
+/// the [pause](crate::Resilient::probe_every) before the store is asked again, at least 1 s, with the
+/// rule's [jitter](crate::Rule::with_retry_after_jitter).
 ///
 /// What is missing or went wrong is shown only in builds with debug assertions: in the `detail` of
 /// the document, or behind a colon in the message of the status.

@@ -56,7 +56,7 @@ pub(crate) enum Begun {
 pub(crate) enum Refusal {
     Denied(Take, Decision),
     /// There is no decision.
-    Failed(Cause),
+    Failed(Arc<Rule>, Cause),
 }
 
 impl From<Panicked> for Box<Action> {

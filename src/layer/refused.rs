@@ -69,7 +69,7 @@ impl Refused {
     pub fn decision(&self) -> Option<&Decision> {
         match &self.0.refusal {
             Refusal::Denied(_, decision) => Some(decision),
-            Refusal::Failed(_) => None,
+            Refusal::Failed(..) => None,
         }
     }
 
@@ -77,7 +77,7 @@ impl Refused {
     #[must_use]
     pub fn error(&self) -> Option<&StoreError> {
         match &self.0.refusal {
-            Refusal::Failed(Cause::Store(error, _)) => Some(error),
+            Refusal::Failed(_, Cause::Store(error, _)) => Some(error),
             _ => None,
         }
     }
@@ -87,7 +87,7 @@ impl Refused {
     #[must_use]
     pub fn key_error(&self) -> Option<&KeyError> {
         match &self.0.refusal {
-            Refusal::Failed(Cause::Key(error)) => Some(error),
+            Refusal::Failed(_, Cause::Key(error)) => Some(error),
             _ => None,
         }
     }
@@ -108,7 +108,7 @@ impl Refused {
     pub fn into_denied(self) -> Result<Denied, Self> {
         match self.0.refusal {
             Refusal::Denied(take, decision) => Ok(Denied::new(take, decision, no_head())),
-            Refusal::Failed(_) => Err(self),
+            Refusal::Failed(..) => Err(self),
         }
     }
 
@@ -142,7 +142,7 @@ impl Refused {
             Refusal::Denied(take, decision) => {
                 degrade(Denied::new(take, decision, no_head())).await
             }
-            Refusal::Failed(cause) => on_error(Failed::new(rule, no_head(), cause)).await,
+            Refusal::Failed(_, cause) => on_error(Failed::new(rule, no_head(), cause)).await,
         }
     }
 
@@ -170,23 +170,20 @@ impl Refused {
     /// # let _ = handshake;
     /// ```
     pub async fn answer(self, head: Parts) -> Response {
-        let Refusing {
-            rule,
-            refusal,
-            gate,
-        } = *self.0;
+        let Refusing { refusal, gate, .. } = *self.0;
         let form = gate.form_of(&head, None);
         let options = &gate.options;
         let refusal = match (refusal, options.degrade.clone(), &options.on_error) {
             (Refusal::Denied(take, decision), Some(callback), _) => {
                 return of_check(gate.degrade(callback, take, decision, head, None).await);
             }
-            (Refusal::Failed(cause), _, Some(callback)) => {
-                match recover(&**callback, Failed::new(rule, head, cause.clone())).await {
+            (Refusal::Failed(rule, cause), _, Some(callback)) => {
+                let failed = Failed::new(Arc::clone(&rule), head, cause.clone());
+                match recover(&**callback, failed).await {
                     Ok(Recovery::Respond(response)) => {
-                        return of_check(gate.failed(response, &form));
+                        return of_check(gate.failed(&rule, response, &form));
                     }
-                    Ok(Recovery::Proceed | Recovery::Propagate) => Refusal::Failed(cause),
+                    Ok(Recovery::Proceed | Recovery::Propagate) => Refusal::Failed(rule, cause),
                     Err(panicked) => return of_check(marked(internal_error(&panicked, &form))),
                 }
             }
@@ -367,7 +364,7 @@ impl<E> From<Refused> for CallError<E> {
     fn from(refused: Refused) -> Self {
         match refused.0.refusal {
             Refusal::Denied(..) => Self::Denied(refused),
-            Refusal::Failed(_) => Self::Failed(refused),
+            Refusal::Failed(..) => Self::Failed(refused),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Gate {
                 }
                 admitted
             }
-            Outcome::Failed(_, cause) => return Err(Refusal::Failed(cause)),
+            Outcome::Failed(rule, cause) => return Err(Refusal::Failed(rule, cause)),
         }))
     }
 
@@ -264,14 +264,15 @@ impl Gate {
             return self.carry_out(outcome);
         };
         let form = self.form_of(&head, arrived);
-        let failed = Failed::new(Arc::clone(outcome.rule()), head, cause.clone());
+        let rule = Arc::clone(outcome.rule());
+        let failed = Failed::new(Arc::clone(&rule), head, cause.clone());
         let recovery = match recover(&*callback, failed).await {
             Err(panicked) => return Action::Panicked(panicked),
             Ok(recovery) => recovery,
         };
         match outcome.recovered(cause, recovery) {
             Ok(outcome) => self.carry_out(outcome),
-            Err(response) => Action::Respond(self.failed(response, &form)),
+            Err(response) => Action::Respond(self.failed(&rule, response, &form)),
         }
     }
 
@@ -312,21 +313,21 @@ impl Gate {
                 let response = refusing.answer(form);
                 self.denied(take.rule(), decision, shown, form, response)
             }
-            Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, form)),
-            Refusal::Failed(_) => self.failed(AnswerReason::NoDecision.answer(form), form),
+            Refusal::Failed(_, Cause::Key(error)) => marked(key_refused(&error, form)),
+            Refusal::Failed(of, _) => self.failed(&of, AnswerReason::NoDecision.answer(form), form),
         }
     }
 
     /// The answer to a request without a decision. A 503 says when the store is asked again.
-    pub(super) fn failed(&self, mut response: Response, form: &AnswerForm) -> Response {
-        let pause = whole_seconds(self.capabilities().probe_every.unwrap_or_default());
+    pub(super) fn failed(&self, rule: &Rule, mut answer: Response, form: &AnswerForm) -> Response {
+        let pause = told_wait(rule, self.capabilities().probe_every.unwrap_or_default());
         let is_stream = matches!(form, AnswerForm::ConnectStream(_));
-        if response.status() == StatusCode::SERVICE_UNAVAILABLE || is_stream {
-            set_retry_after(Some(pause), response.headers_mut());
+        if answer.status() == StatusCode::SERVICE_UNAVAILABLE || is_stream {
+            set_retry_after(Some(pause), answer.headers_mut());
         }
         let pause = Some(Duration::from_secs(pause));
-        grpc::add_pushback(pause, form.grpc(), response.headers_mut());
-        marked(response)
+        grpc::add_pushback(pause, form.grpc(), answer.headers_mut());
+        marked(answer)
     }
 
     /// The degrade callback's answer to a denied request with this head, which arrived then.
@@ -353,7 +354,7 @@ impl Gate {
         let retry_soon = self.retry_soon_if_refunds_are_open(take, decision);
         let decision = retry_soon.as_ref().unwrap_or(decision);
         Shown {
-            retry_after: told_wait(take.rule(), decision),
+            retry_after: decision.retry_after().map(|it| told_wait(take.rule(), it)),
             retry_soon,
         }
     }

@@ -303,6 +303,35 @@ async fn jitter_in_all_forms() {
     assert_eq!(late["grpc-retry-pushback-ms"], "-1");
 }
 
+/// Those whom an outage refuses do not come again in one second, either.
+#[tokio::test]
+async fn jitter_without_a_decision() {
+    for (percent, expected) in [(0, 1..=1), (10, 1..=2), (100, 1..=2)] {
+        let rule = owned_rule("p", 100, MINUTE).with_retry_after_jitter(percent);
+        let limits = Limits::new([rule]).key(Everyone).store(Stub::down());
+        let own =
+            async |_: Failed| Recovery::Respond(StatusCode::SERVICE_UNAVAILABLE.into_response());
+        let [plain, own] = [limits.layer("p"), limits.layer("p").on_error(own)];
+        let mut seen = [(); 4].map(|()| BTreeSet::new());
+        for _ in 0..100 {
+            let refused = limits.check("p", "us").refuse_on_error().await;
+            let refused = refused.err().expect("no decision").into_response();
+            let all = [
+                told(&plain, "").await,
+                told(&own, "").await,
+                refused.headers().clone(),
+            ];
+            for (seen, headers) in seen.iter_mut().zip(&all) {
+                seen.insert(number(headers, "retry-after"));
+            }
+            let grpc = told(&plain, "content-type: application/grpc").await;
+            seen[3].insert(number(&grpc, "grpc-retry-pushback-ms") / 1_000);
+        }
+        let expected: BTreeSet<_> = expected.collect();
+        assert!(seen.iter().all(|it| *it == expected), "{percent}: {seen:?}");
+    }
+}
+
 #[tokio::test]
 async fn jitter_in_a_file() {
     let text = |jitter| {
