@@ -98,6 +98,10 @@ pub enum WarningKind {
     /// [permit](crate::layer::Admitted::permit), before it did or awaited anything: nothing limits
     /// what it does then.
     PermitNotKept,
+    /// A layer with a [limit of requests at a time](crate::Rule::with_max_concurrent) is around a
+    /// handler that upgrades the connection, as for a WebSocket: the response ends at once, and with
+    /// it what the limit counts.
+    PermitOfUpgrade,
     /// [`Limits::outgoing`](crate::Limits::outgoing) has a rule that is not
     /// [outgoing](crate::Rule::with_outgoing): a partner's answers hold nothing.
     NotOutgoing,
@@ -282,6 +286,12 @@ impl fmt::Display for Warning {
                 "{path:?} limits how many run at a time, but the permit that limits.check gave was \
                  dropped at once, so nothing is limited: write \
                  `let admitted = limits.check(..).await?;` and keep it as long as the work takes"
+            ),
+            WarningKind::PermitOfUpgrade => format!(
+                "{path:?} limits how many run at a time, but a response of its layer upgrades the \
+                 connection, as of a WebSocket, which ends the request, so nothing is limited: take \
+                 that layer out, write `let admitted = limits.check({path:?}, key).await?;` into the \
+                 handler, and keep it as long as the socket is open"
             ),
             WarningKind::NotOutgoing => format!(
                 "limits.outgoing uses {path:?}, whose rule is not for outgoing calls, so what the \

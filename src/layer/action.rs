@@ -17,6 +17,7 @@ use crate::charge::{Answers, Charge, LateCharge, LayerResponse, WatchedBody};
 use crate::decision::Decision;
 use crate::rule::Rule;
 use crate::take::Take;
+use crate::warning::{Warning, WarningKind};
 
 /// What a layer does with a request.
 #[allow(
@@ -81,6 +82,8 @@ pub(crate) struct Admission {
     pub(super) waiting_since: Option<Instant>,
     /// What inner layers have to know, if the store failed.
     pub(super) outage: Option<Box<Outage>>,
+    /// Whether it asks for a tunnel: a success is one then, as of a WebSocket over HTTP/2.
+    pub(super) is_connect: bool,
 }
 
 impl Admission {
@@ -130,6 +133,12 @@ impl Admission {
             late_failure = self.late_failure(&head);
             response = http::Response::from_parts(head, body);
         }
+        let status = response.status();
+        let is_upgrade = status == 101 || self.is_connect && status.is_success();
+        if is_upgrade && self.permits.is_some() {
+            let warning = Warning::new(WarningKind::PermitOfUpgrade);
+            self.gate.warnings.add(warning.about(self.rule.path()));
+        }
         let mut response = match (self.permits, late_failure) {
             (None, None) => response.map(Body::new),
             watcher => response.map(|body| {
@@ -140,6 +149,8 @@ impl Admission {
         };
         if let Some(mut answer) = self.answer {
             answer.stop_keeping_open();
+            let length = response.headers().get(CONTENT_LENGTH);
+            answer.note_length(length.and_then(|it| it.to_str().ok()?.parse().ok()));
             let options = &self.gate.options;
             let fields = options
                 .headers
@@ -149,8 +160,6 @@ impl Admission {
             }
         }
         response
-            let length = response.headers().get(CONTENT_LENGTH);
-            answer.note_length(length.and_then(|it| it.to_str().ok()?.parse().ok()));
     }
 }
 

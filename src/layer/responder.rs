@@ -243,6 +243,7 @@ impl Gate {
             head: None,
             waiting_since: None,
             outage: None,
+            is_connect: false,
         }
     }
 

@@ -9,7 +9,7 @@ use axum_core::BoxError;
 use axum_core::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
@@ -233,6 +233,7 @@ where
 
     fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admission>) -> Self {
         if let Some(admitted) = &mut admitted {
+            admitted.is_connect = request.method() == Method::CONNECT;
             let rule = &admitted.rule;
             let without = admitted.gate.options.without_extensions.request;
             if let Some(answer) = &admitted.answer

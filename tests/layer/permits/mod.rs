@@ -5,3 +5,4 @@ mod counted;
 mod holding;
 mod kept;
 mod page;
+mod upgrades;
