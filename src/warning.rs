@@ -44,7 +44,7 @@ pub enum WarningKind {
     /// A request came to a layer of [`Limits`](crate::Limits), and neither the layer, nor its rule
     /// or each subject of it, nor these limits have a key: all clients are counted together. Where
     /// that is meant, the key [`Everyone`](crate::key::Everyone) (`key = "everyone"` in a file)
-    /// says so.
+    /// says so; under a [lock-out](crate::Rule::with_lockout) it never is, and the warning names it.
     NoKey,
     /// A request cost more than a quota of its rule, of its plan or from code ever admits, so it
     /// was denied for good. A quota of 0 units is no mistake.
@@ -209,6 +209,11 @@ impl fmt::Display for Warning {
                 "there is no rule for {path:?}, so its layer or check limits nothing: add a rule, or \
                  correct that path"
             ),
+            WarningKind::NoKey if name == "lockout" => format!(
+                "{path:?} locks out, but its key is everyone, so failures hold nobody, or all \
+                 clients without a key of their own: count by who is guessed, such as BasicUser (in \
+                 a file \"basic-user\")"
+            ),
             WarningKind::NoKey => format!(
                 "nothing says whom the rule {path:?} counts, so its layer counts all clients \
                  together: give a key to the layer, the rule or Limits, or say Everyone (in a file \
@@ -344,8 +349,8 @@ impl fmt::Display for Warning {
                  before the first layer"
             ),
             WarningKind::ChargedTwice => format!(
-                "a request is charged twice by the rule {path:?}, by two layers around one \
-                 handler: take one of them out, or give it another path or key"
+                "a request is charged twice by the rule {path:?}, and fails twice, by two layers \
+                 around one handler: take one of them out, or give it another path or key"
             ),
             WarningKind::DefaultPrefix => {
                 "the keys in Redis have the default prefix, so other services with rules of the same \

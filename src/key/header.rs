@@ -16,7 +16,8 @@ const CREDENTIALS: &str = "api-key authorization cookie proxy-authorization x-ac
      x-api-key x-auth-token x-csrf-token";
 
 /// Parts of the names of fields that clients make up: who guesses sends another one each time.
-const MADE_UP: &str = "session -sid token device csrf xsrf request-id fingerprint user-agent";
+const MADE_UP: &str = "session -sid token device csrf xsrf request-id fingerprint user-agent trace \
+     nonce idempotency password otp forwarded real-ip connecting-ip";
 
 /// The value of a header field as the key. A field that nobody has verified is a way around the
 /// limit: with a fresh value in each request, a client has a fresh limit each time.

@@ -10,7 +10,7 @@ use super::gate::{Gate, RuleSource};
 use crate::callback::caught;
 use crate::charge::Permit;
 use crate::key::{KeyExtractor, has_token};
-use crate::rule::{OnError, Rule, SharedRules, WeakRules};
+use crate::rule::{OnError, Rule, SharedRules, WeakRules, may_be_everyone};
 use crate::store::Store;
 use crate::sync::{OwnedTask, lock};
 use crate::take::Take;
@@ -205,7 +205,12 @@ impl Gate {
         if callback.is_some_and(|it| it.proceeds()) {
             self.warn_of_open_lockout(rule, "FailOpen");
         }
-        let of_no_key = has_none.then(|| Warning::new(WarningKind::NoKey));
+        let is_everyones = || options.extractor(rule).is_none_or(may_be_everyone);
+        let holds = fields.is_some() && rule.counts_failures() && subjects.is_empty();
+        let of_no_key = match holds && is_everyones() {
+            true => Some(Warning::named(WarningKind::NoKey, "lockout")),
+            false => has_none.then(|| Warning::new(WarningKind::NoKey)),
+        };
         let found = [of_unused_key, of_exemptions, of_check, of_no_key];
         let found = of_keys.chain(found.into_iter().flatten()).chain(of_lockout);
         for found in found.chain(Warnings::of_rule(rule)) {

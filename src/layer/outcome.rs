@@ -104,10 +104,8 @@ impl Admission {
 
     /// What waits for a failure in the trailers of this response, if one may be there.
     pub(super) fn late_failure(&self, response: &response::Parts) -> Option<Box<LateFailure>> {
-        let answer = Statuses::new(response.status, &response.headers);
         let on = self.rule.lockout_outcomes()[0].filter(|it| it.have_grpc());
-        let is_layers = LayerResponse::of_layer(&response.extensions).is_some();
-        on.filter(|_| answer.grpc().next().is_none() && !is_layers)?;
+        on.filter(|_| LayerResponse::of_layer(&response.extensions).is_none())?;
         let mut charge = self.answer.clone();
         charge.iter_mut().for_each(Charge::stop_keeping_open);
         let admitted = Self {

@@ -14,7 +14,7 @@ use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
 use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::spec::HeldBy;
-use crate::key::{Everyone, KeyExtractor};
+use crate::key::{Everyone, KeyExtractor, MatchedPath};
 use crate::quota::Quota;
 use crate::warning::{Warning, WarningKind as Kind};
 
@@ -131,20 +131,27 @@ impl Lockout {
         !policy.is_concurrent() && requests < self.spec.after as u128
     }
 
-    /// How many requests of a key the quotas let pass in ten seconds, if those are far more than
-    /// may fail, and may all run at a time.
+    /// How many requests of a key the quotas, or those of a plan, let pass in ten seconds, if those
+    /// are far more than may fail, and may all run at a time.
     fn burst(&self, of: &RuleSettings) -> Option<u128> {
         let place = of.place_of(self.subject.as_deref());
         let is_of_key = |it: &&Policy| of.place_of(it.subject()) == place;
-        let of_key = of.policies.iter().filter(is_of_key);
-        let requests = of_key.map(|it| of.requests_within(10 * SECOND, it)).min();
-        requests.filter(|it| *it > 10 * self.spec.after as u128)
+        let requests = |policies: &[Policy]| {
+            let of_key = policies.iter().filter(is_of_key);
+            of_key.map(|it| of.requests_within(10 * SECOND, it)).min()
+        };
+        let plans = of.plans.iter().map(|plan| of.merged(&plan.quotas));
+        let of_plans = plans.filter_map(|policies| requests(&policies));
+        let most = of_plans.chain(requests(&of.policies)).max();
+        most.filter(|it| *it > 10 * self.spec.after as u128)
     }
 }
 
-/// Whether requests share a key, at least those that have nothing else.
-fn may_be_everyone(key: &Arc<dyn KeyExtractor>) -> bool {
-    key.mark() == Everyone.mark() || key.alternatives().iter().any(may_be_everyone)
+/// Whether requests share a key, at least those that have nothing else. All of a route do, too.
+pub(crate) fn may_be_everyone(key: &dyn KeyExtractor) -> bool {
+    let alternatives = key.alternatives();
+    [Everyone.mark(), MatchedPath.mark()].contains(&key.mark())
+        || alternatives.iter().any(|it| may_be_everyone(&**it))
 }
 
 fn micros(time: Duration) -> u64 {
@@ -162,7 +169,7 @@ impl Rule {
     /// or before the last [success](Lockout::reset_on) whose request found failures, count nothing
     /// (those before a success, for [`within`](Lockout::within) behind it), if they are told within
     /// 10 s: fifty guesses side by side are one episode. A request that has taken longer than 10 s
-    /// fails for the next hold, also while the key is held. So what passes for one hold is at most
+    /// fails for the next hold, also while the key is held; holds run side by side. So what passes for one hold is at most
     /// the number of failures before it, and what the quotas, of which each has to let so many
     /// requests pass, admit in 10 s: three more under 20 a minute by an even pace, and 20 more where
     /// they may come at once. [`with_max_concurrent`](Self::with_max_concurrent) bounds it further.
@@ -173,9 +180,9 @@ impl Rule {
     /// delays a refusal says `failed()` first. While the store gives no answer, a failure is told
     /// again for as long as [`within`](Lockout::within), 4,096 of them in a process at a time; those
     /// beyond are lost, with a warning. So an outage of at most that time is folded into its end:
-    /// what failed meanwhile counts from then. Nobody knows of holds then: what a
-    /// [fallback](crate::Resilient::fallback) admits counts in its process, and
-    /// [`OnError::Respond`](super::OnError::Respond) admits nothing. A process that is killed takes
+    /// what failed meanwhile counts from then. What a [fallback](crate::Resilient::fallback) admits
+    /// counts in its process alone, and a hold that it begins ends with the outage; it knows the
+    /// holds that its process was told of. [`OnError::Respond`](super::OnError::Respond) admits nothing. A process that is killed takes
     /// with it what it has not told yet. A rule with another algorithm, or other subjects, begins
     /// anew.
     ///
@@ -242,15 +249,14 @@ impl RuleSettings {
         cost.is_none() && subject == self.place_of(of.subject.as_deref())
     }
 
-    /// How many requests a quota lets pass within a time, in microseconds; none, if it bounds how
-    /// many run at a time.
+    /// How many requests a quota lets pass within a time, in microseconds, or at a time.
     fn requests_within(&self, time: u64, policy: &Policy) -> u128 {
         let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(self.cost).max(1));
         let [max, window, time, cost] =
             [quota.max(), quota.window_micros(), time, cost].map(u128::from);
         let windows = time.div_ceil(window);
         match self.algorithm.algorithm() {
-            _ if policy.is_concurrent() => 0,
+            _ if policy.is_concurrent() => max,
             Algorithm::Gcra => (u128::from(quota.burst()) + max * time / window) / cost,
             // Such a time may begin within a window.
             Algorithm::FixedWindow => max / cost * (windows + 1),
@@ -311,7 +317,7 @@ impl RuleSettings {
             () if subject.is_none() && self.subjects.len() > 1 => {
                 "several subjects, expected subject: the one that is locked out"
             }
-            () if key.is_some_and(may_be_everyone) => {
+            () if key.is_some_and(|it| may_be_everyone(&**it)) => {
                 "one failing client would lock everyone out, expected a key"
             }
             () if !policies.iter().any(is_of_key) => {

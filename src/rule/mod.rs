@@ -53,6 +53,7 @@ pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
 pub(crate) use exemptions::FileSwitches;
 pub use lockout::Lockout;
+pub(crate) use lockout::may_be_everyone;
 pub(crate) use outcomes::{GRPC_STATUS, Outcomes, Statuses};
 pub use plans::Plan;
 pub use policy::Policy;

@@ -1136,6 +1136,50 @@ async fn grpc() {
     assert!(message.contains("abnormal request pattern"), "{message}");
 }
 
+/// A key of code that is everyone holds nobody, which a warning says, and so it is without a key.
+#[tokio::test(start_paused = true)]
+async fn everyone_by_code() {
+    type Change = fn(RateLimitLayer) -> RateLimitLayer;
+    let cases: [(Change, bool); 5] = [
+        (|layer| layer, true),
+        (|layer| layer.key(Everyone), true),
+        (|layer| layer.key(Header::new("x-user").or(Everyone)), true),
+        (|layer| layer.key(tidegate::key::MatchedPath), true),
+        (|layer| layer.key(Header::new("x-user")), false),
+    ];
+    for (at, (change, expected)) in cases.into_iter().enumerate() {
+        let rule = per_minute("login", 100).with_lockout(lockout());
+        let limits = limits([rule.expect("it makes sense")], paused());
+        let world = World::with_layers(limits, &["login"], change);
+        world.ask("login", "x-user: alice, x-status: 401").await;
+        let warnings = world.limits.warnings();
+        let texts: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+        let is_told = texts.iter().any(|it| it.contains("its key is everyone"));
+        assert_eq!(is_told, expected, "{at}: {texts:?}");
+    }
+}
+
+/// The same bursts by a plan, and at a time.
+#[test]
+fn bursts_of_plans_and_of_requests_at_a_time() {
+    let toml = |more: &str| {
+        let text = format!(
+            "[rules.login]\nkey = \"header:x-user\"\nmax-count = 20\nwindow = \"1m\"\n\
+             lockout = {{ after = 5, hold = [\"15m\"], on = [\"401\"] }}\n{more}"
+        );
+        let warnings = of_toml(&text).warnings();
+        let kinds = warnings.iter().map(|it| it.kind);
+        kinds.filter(|it| *it == tidegate::warning::WarningKind::LockoutOfBursts).count()
+    };
+    assert_eq!(toml(""), 0);
+    let plan = "plans.pro = { max-count = 2000, window = \"1m\"";
+    assert_eq!(toml(&format!("{plan} }}")), 1);
+    assert_eq!(toml(&format!("max-concurrent = 4\n{plan} }}")), 0);
+    assert_eq!(toml(&format!("max-concurrent = 60\n{plan} }}")), 1);
+    let unlimited = format!("max-concurrent = 4\n{plan}, unlimited = [\"max-concurrent\"] }}");
+    assert_eq!(toml(&unlimited), 1);
+}
+
 /// Without a key one failing client would lock everybody out.
 #[tokio::test(start_paused = true)]
 async fn never_everyone() {

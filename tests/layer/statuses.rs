@@ -44,7 +44,7 @@ const JSON: &str = "application/json";
 
 /// Status, `grpc-status` of the head and of the trailers, content type, statuses.
 #[rustfmt::skip]
-const ANSWERS: [Answered; 14] = [
+const ANSWERS: [Answered; 15] = [
     answered(200, &[], None, JSON, &["200"], &[], &[]),
     answered(200, &[], None, GRPC, &[], &["200"], &[]),
     answered(401, &[], None, JSON, &["401"], &[], &[]),
@@ -59,6 +59,7 @@ const ANSWERS: [Answered; 14] = [
     answered(200, &[], Some("16"), GRPC, &[], &["200", "grpc-16"], &["grpc-16"]),
     answered(200, &[], Some("0"), GRPC, &[], &["200", "grpc-0"], &["200", "grpc-0"]),
     answered(200, &["16"], Some("16"), GRPC, &["grpc-16"], &[], &[]),
+    answered(200, &["0"], Some("16"), GRPC, &["200", "grpc-0"], &["grpc-16"], &[]),
 ];
 
 #[rustfmt::skip]

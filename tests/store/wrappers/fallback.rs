@@ -167,8 +167,15 @@ async fn a_burst_is_shared_too() {
     let take = take_of(rule(smooth).with_algorithm(Algorithm::Gcra));
     assert_eq!(allowed(&store, &take, 20).await, 3);
     clock.set(clock.now() + 4_000_000);
-    let allowed = allowed(&store, &take, 20).await;
-    assert_eq!(allowed, 1, "a quarter of one a second");
+    let number = allowed(&store, &take, 20).await;
+    assert_eq!(number, 1, "a quarter of one a second");
+    // A request that costs more than the share of a burst fills it.
+    let (store, clock) = fallback(&gone(), Share::of_processes(8));
+    let smooth = quota(100, 10 * SECOND).with_burst(10).expect("valid");
+    let take = take_of(rule(smooth).with_algorithm(Algorithm::Gcra)).with_cost(5);
+    assert_eq!(allowed(&store, &take, 3).await, 1);
+    clock.set(clock.now() + 4_200_000);
+    assert_eq!(allowed(&store, &take, 3).await, 1);
 }
 
 #[tokio::test]
