@@ -315,7 +315,7 @@ async fn jitter_without_a_decision() {
         let mut seen = [(); 4].map(|()| BTreeSet::new());
         for _ in 0..100 {
             let refused = limits.check("p", "us").refuse_on_error().await;
-            let refused = refused.err().expect("no decision").into_response();
+            let refused = refused.expect_err("no decision").into_response();
             let all = [
                 told(&plain, "").await,
                 told(&own, "").await,
