@@ -474,8 +474,7 @@ impl Limits {
 
     /// Publishes what the layers have counted to the recorder of the
     /// [`metrics`](https://docs.rs/metrics) facade: immediately, and then once per second. The
-    /// recorder may be installed later. It then gets the whole counts, and the durations from then
-    /// on.
+    /// recorder may be installed later, and then gets all that was counted before it.
     ///
     /// A thread publishes, so this needs no runtime, and no request waits for a recorder. The
     /// thread ends within a second after all clones of these limits and all layers that they made
@@ -512,14 +511,21 @@ impl Limits {
     /// Publishes what the layers have counted so far to the recorder of the
     /// [`metrics`](https://docs.rs/metrics) facade. A handler that shows metrics may call it,
     /// instead of or beside [`publish_metrics_every_second`](Limits::publish_metrics_every_second):
-    /// nothing is counted twice.
+    /// nothing is counted twice. A counter grows by what was counted since the last publication. A
+    /// recorder without a field (of size 0) counts as none.
     #[cfg(feature = "metrics")]
     pub fn publish_metrics(&self) {
+        // Where there is none, the facade has one of this size, which drops all that it is told.
+        if metrics::with_recorder(|it| size_of_val(it)) == 0 {
+            return;
+        }
         self.publisher.publish(|| self.snapshot());
         #[cfg(feature = "config")]
         {
             let it = self.status();
-            publish_reloads(it.version, it.error.is_some(), it.reloads, it.failures);
+            let is_failing = it.error.is_some().into();
+            let numbers = [it.version, is_failing, it.reloads, it.failures];
+            publish_reloads(&self.publisher, numbers);
         }
     }
 

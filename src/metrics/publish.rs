@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 #[cfg(feature = "config")]
-use super::publisher::Metric;
+use super::publisher::{Metric, Publisher};
 
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -23,9 +23,9 @@ pub(crate) fn publish_until(is_unused: impl Fn() -> bool, publish: impl Fn()) {
     }
 }
 
-/// Publishes which rules are in force, and whether reloading them fails.
+/// Publishes which rules are in force, whether reloading them fails, and how often it did both.
 #[cfg(feature = "config")]
-pub(crate) fn publish_reloads(version: u64, is_failing: bool, reloads: u64, errors: u64) {
+pub(crate) fn publish_reloads(publisher: &Publisher, numbers: [u64; 4]) {
     const VERSION: Metric = Metric::Gauge(
         "tidegate_config_version",
         "The version of the rules in force: 1 at the start, one more for each change.",
@@ -43,14 +43,8 @@ pub(crate) fn publish_reloads(version: u64, is_failing: bool, reloads: u64, erro
         "How often a file was refused.",
     );
 
-    let numbers = [
-        (VERSION, version),
-        (FAILING, u64::from(is_failing)),
-        (RELOADS, reloads),
-        (ERRORS, errors),
-    ];
-    for (metric, number) in numbers {
+    for (metric, number) in [VERSION, FAILING, RELOADS, ERRORS].iter().zip(numbers) {
         metric.describe();
-        metric.publish(Vec::new(), number);
+        publisher.set(metric, Vec::new(), number);
     }
 }

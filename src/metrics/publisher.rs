@@ -25,11 +25,13 @@ const STORE_DURATION: &str = "tidegate_store_duration_seconds";
 
 /// Publishes snapshots to the recorder that is installed at that time.
 ///
-/// Each time, a counter is set to its whole number: a recorder may come late, and a number that is
-/// published twice counts once. No handle is kept, since a handle that was made before the recorder
-/// was installed never does anything.
+/// A counter grows by what was counted since it was published last: not every exporter can set it to
+/// its whole number, and two publishers of one series add up. No handle is kept, since a handle that
+/// was made before the recorder was installed never does anything.
 #[derive(Debug, Default)]
 pub(crate) struct Publisher {
+    /// The counters above 0 that were published, by their names and labels.
+    counters: Mutex<HashMap<(&'static str, Vec<Label>), u64>>,
     /// The latencies that were recorded, by the paths of rules. A path stays when its rule is
     /// removed, since its numbers continue if the rule comes back.
     latencies: Mutex<HashMap<Box<str>, LatencySnapshot>>,
@@ -50,7 +52,7 @@ impl Publisher {
             Unit::Seconds,
             "How long the store took to answer."
         );
-        UNMATCHED.publish(Vec::new(), snapshot.unmatched);
+        self.set(&UNMATCHED, Vec::new(), snapshot.unmatched);
         let mut remaining = MAX_LATENCIES;
         for rule in &snapshot.rules {
             let path = SharedString::from_shared(rule.path.as_str().into());
@@ -58,7 +60,7 @@ impl Publisher {
             for (metric, samples) in METRICS {
                 samples(rule, &mut |mut labels, number| {
                     labels.insert(0, label.clone());
-                    metric.publish(labels, number);
+                    self.set(metric, labels, number);
                 });
             }
             if rule.latency.count() > 0 {
@@ -69,6 +71,24 @@ impl Publisher {
                 remaining -= record_new(published, &rule.latency, remaining, record);
             }
         }
+    }
+
+    /// Publishes that what has these labels has a number, which for a counter never falls. One that
+    /// has not grown is told, too: else an exporter may drop it as idle.
+    pub(crate) fn set(&self, metric: &Metric, labels: Vec<Label>, number: u64) {
+        let (Metric::Counter(name, _) | Metric::Gauge(name, _)) = *metric;
+        if let Metric::Gauge(..) = metric {
+            return gauge!(target: TARGET, name, labels).set(number as f64);
+        }
+        // Before a number is marked as published, since the recorder may panic.
+        let counter = counter!(target: TARGET, name, labels.clone());
+        let (mut counters, series) = (lock(&self.counters), (name, labels));
+        let published = counters.get(&series).copied().unwrap_or_default();
+        // Most series of a rule stay 0, and need no memory.
+        if number > published {
+            counters.insert(series, number);
+        }
+        counter.increment(number.saturating_sub(published));
     }
 
     /// Notes that snapshots are published every second. Returns false if they already were.
@@ -92,14 +112,6 @@ impl Metric {
         match *self {
             Self::Counter(name, help) => describe_counter!(name, Unit::Count, help),
             Self::Gauge(name, help) => describe_gauge!(name, Unit::Count, help),
-        }
-    }
-
-    /// Sets what has these labels to a number, which for a counter never falls.
-    pub(crate) fn publish(&self, labels: Vec<Label>, number: u64) {
-        match *self {
-            Self::Counter(name, _) => counter!(target: TARGET, name, labels).absolute(number),
-            Self::Gauge(name, _) => gauge!(target: TARGET, name, labels).set(number as f64),
         }
     }
 }

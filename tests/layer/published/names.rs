@@ -65,8 +65,9 @@ fn a_file_that_is_refused_is_published() {
     let rule = |max| format!("[rules.getId]\nmax-count = {max}\nwindow = \"10s\"");
     let file = LimitsFile::new(rule(5));
     let limits = file.limits();
+    let recorder = exporter().build_recorder();
     let check = |expected: [u64; 4]| {
-        let text = published(&limits);
+        let text = published_to(&recorder, &limits);
         let names = [
             "version",
             "reload_failing",

@@ -2,7 +2,7 @@
 
 use axum::routing::get;
 
-use super::{limits, published, send_many};
+use super::{exporter, limits, published, published_to, redis_store, send_many};
 use crate::*;
 
 const TENANT: HeaderName = HeaderName::from_static("x-tenant");
@@ -122,12 +122,43 @@ async fn waiting_requests_are_a_gauge() {
     assert_eq!(send_many(&app, 1).await, 1);
     let waits = spawn(&app, "/");
     sleep(millis(100)).await;
-    let gauge = || published(&limits).of("paced", "waiting_requests", &[]);
-    assert_eq!(gauge(), Some(1.0));
+    let recorder = exporter().build_recorder();
+    let shown = |name| published_to(&recorder, &limits).of("paced", name, &[]);
+    assert_eq!(shown("waiting_requests"), Some(1.0));
     assert_eq!(waits.await.expect("no panic"), OK);
-    assert_eq!(gauge(), Some(0.0));
-    let waited = published(&limits).of("paced", "waited_requests_total", &[]);
-    assert_eq!(waited, Some(1.0));
+    assert_eq!(shown("waiting_requests"), Some(0.0));
+    assert_eq!(shown("waited_requests_total"), Some(1.0));
+}
+
+/// Not every exporter can set a counter to a number: `tests/exporters` has some.
+#[tokio::test]
+async fn counters_of_two_limits_add_up_in_a_recorder_that_comes_late() {
+    let (store, _server) = redis_store().await;
+    let both = [3, 4].map(|max| limits([per_hour("api", max)]).store(store.clone()));
+    for (number, limits) in both.iter().enumerate() {
+        let layer = limits
+            .layer("api")
+            .key_by(move |_| Ok(Key::from(number as u64)));
+        let app = app(layer);
+        send_many(&app, 5).await;
+        limits.publish_metrics();
+    }
+    let recorder = exporter().build_recorder();
+    for limits in both.iter().cycle().take(4) {
+        published_to(&recorder, limits);
+    }
+    let text = published_to(&recorder, &both[0]);
+    for (outcome, expected) in [("allowed", 7.0), ("denied", 3.0)] {
+        let labels = [("outcome", outcome), ("source", "redis")];
+        let decisions = text.of("api", "decisions_total", &labels);
+        assert_eq!(decisions, Some(expected), "{outcome}");
+    }
+    let denials = text.of("api", "denials_total", &[("quota", "api")]);
+    assert_eq!(denials, Some(3.0));
+    assert_eq!(
+        text.of("api", "store_duration_seconds_count", &[]),
+        Some(10.0)
+    );
 }
 
 #[tokio::test]
