@@ -21,7 +21,7 @@ parts=(
   "4 mutants: the first half of the list"
   "5 mutants: the second half of the list"
   "6 mutants: defects of the past, and forty of cargo-mutants"
-  "7 programs: Redisson, Chromium, Prometheus; the model of threads"
+  "7 programs: Redisson, Chromium, Prometheus, exporters of metrics; the model of threads"
   "8 builds: all feature sets, clippy on them, the benches, the contributors' guide, Miri"
   "9 servers: Redis 6.2 to 8, Valkey 8 and 9, and what must be refused, where they can be had"
   "10 versions: the last release beside this tree, rolled up and back"
@@ -134,6 +134,8 @@ programs() {
   once "the real Redisson" bash tests/interop.sh --short
   once "the newest Redisson" env REDISSON=RELEASE bash tests/interop.sh --short
   once "Prometheus" bash tests/observe.sh
+  once "exporters" cargo test --no-fail-fast --manifest-path tests/exporters/Cargo.toml \
+    --target-dir target/exporters
   once "Chromium" bash tests/page.sh
 }
 
