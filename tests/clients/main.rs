@@ -143,13 +143,17 @@ async fn events(denied: Denied) -> Response {
 }
 
 async fn models(denied: Denied) -> Response {
-    let wait = denied.decision.retry_after();
-    let mut answer = Problem.degrade(denied).await;
-    if wait.is_none_or(|it| it > MINUTE) {
-        let no = HeaderValue::from_static("false");
-        answer.headers_mut().insert("x-should-retry", no);
-    }
-    answer
+    let (kind, retry) = match denied.decision.retry_after() {
+        Some(wait) if wait <= MINUTE => ("requests", "true"),
+        _ => ("insufficient_quota", "false"),
+    };
+    let error = format!(
+        r#"{{"error":{{"message":"rate limited","type":"{kind}","param":null,
+        "code":"rate_limit_exceeded"}}}}"#
+    );
+    let json = ("content-type", "application/json");
+    let fields = [json, ("x-should-retry", retry)];
+    (StatusCode::TOO_MANY_REQUESTS, fields, error).into_response()
 }
 
 async fn buckets(denied: Denied) -> Response {
