@@ -255,6 +255,14 @@ async fn a_request_came_through_another_proxy() {
     }
 }
 
+/// Without a request nothing is known of proxies.
+#[tokio::test]
+async fn a_lockout_shows_nothing_of_proxies() {
+    let toml = "client-ip.hops = 1\n[rules.login]\nkey = \"client-ip\"\nmax-count = 9\n\
+                window = \"1h\"\nlockout = { after = 3, hold = [\"1m\"], on = [\"401\"] }";
+    assert_eq!(kinds(&of_toml(toml)), []);
+}
+
 /// Of a service of its own, whose keys have its name.
 fn service(url: &str) -> Resilient<tidegate::RedisStore> {
     let service = Resilient::redis(url, "shop").expect("an address");
