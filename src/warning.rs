@@ -82,6 +82,10 @@ pub enum WarningKind {
     /// has an address of a private network, and before it one of the Internet: there is one proxy
     /// more than that number, and all clients share its limit.
     MoreHops,
+    /// Of 100 requests in a row of a peer that [`ClientIp::behind`](crate::ClientIp::behind) trusts
+    /// none had an address as the last element of the field, so all were counted by the address of
+    /// that peer. At most 64 peers are watched.
+    SilentProxy,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
     /// A rule in [shadow](crate::Rule::into_shadow) [settles](crate::Rule::with_settling): no
@@ -267,6 +271,11 @@ impl fmt::Display for Warning {
                  may have made up: the proxy sees private addresses (NAT), or there is another proxy, \
                  whose clients share one limit; only if a proxy of yours wrote the public address, \
                  make the number larger by one"
+            ),
+            WarningKind::SilentProxy => format!(
+                "of 100 requests in a row for {path:?} from one trusted proxy none had an address as \
+                 the last element of the field {name} (its for= in Forwarded), so all its clients \
+                 share one limit: have the proxy write the client's, or exempt its health checks"
             ),
             WarningKind::LargeLog => format!(
                 "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \

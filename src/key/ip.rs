@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use super::forwarding::{Forwarding, MAX_HOPS};
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
+use super::silent_peers::SilentPeers;
 use crate::error::KeyError;
 use crate::warning::{Warning, WarningKind};
 
@@ -234,6 +235,7 @@ pub struct ClientIp {
     ipv4_prefix: u8,
     ipv6_prefix: u8,
     peer: Option<PeerHook>,
+    silent: Arc<SilentPeers>,
 }
 
 #[derive(Debug, Clone)]
@@ -272,6 +274,7 @@ impl ClientIp {
             ipv4_prefix: IPV4_PREFIX,
             ipv6_prefix: IPV6_PREFIX,
             peer: None,
+            silent: Arc::default(),
         }
     }
 
@@ -341,12 +344,21 @@ impl ClientIp {
     /// provide the address of the socket's peer, unless the [number of proxies](Self::behind_hops)
     /// is known and the field has as many addresses.
     pub fn address(&self, head: &Parts) -> Result<IpAddr, KeyError> {
+        self.find_address(head, None)
+    }
+
+    /// The same. Those who watch are told of a trusted peer, and whether it named an address.
+    fn find_address(&self, head: &Parts, watch: Option<&SilentPeers>) -> Result<IpAddr, KeyError> {
         let peer = || peer(head, self.peer.as_ref());
-        let hops = self.field.hops(&head.headers);
+        let mut hops = self.field.hops(&head.headers).peekable();
         match &self.trust {
             Trust::Networks(networks) => {
                 let trusted = |ip| networks.iter().any(|network| network.contains(&ip));
-                Ok(first_untrusted(peer()?, hops, trusted))
+                let peer = peer()?;
+                if let Some(silent) = watch.filter(|_| trusted(peer)) {
+                    silent.note(peer, matches!(hops.peek(), Some(Some(_))));
+                }
+                Ok(first_untrusted(peer, hops, trusted))
             }
             Trust::Hops(proxies) => nth_hop(hops, *proxies).map_or_else(peer, Ok),
             Trust::Nobody => peer(),
@@ -400,7 +412,7 @@ fn nth_hop(hops: impl Iterator<Item = Option<IpAddr>>, proxies: usize) -> Option
 
 impl KeyExtractor for ClientIp {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        Ok(self.key(self.address(head)?))
+        Ok(self.key(self.find_address(head, Some(&self.silent))?))
     }
 
     fn mark(&self) -> Cow<'static, str> {
@@ -419,8 +431,10 @@ impl KeyExtractor for ClientIp {
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        let about = |kind| Some(Warning::with_name(kind, self.field.name()));
         let before = match self.trust {
             Trust::Hops(proxies) => proxies.checked_sub(1)?,
+            Trust::Networks(_) if self.silent.is_found() => return about(WarningKind::SilentProxy),
             Trust::Networks(_) => return None,
             Trust::Nobody => return PeerIp.warning(fields),
         };
@@ -431,7 +445,7 @@ impl KeyExtractor for ClientIp {
             (Some(false), Some(true)) => WarningKind::MoreHops,
             _ => return None,
         };
-        Some(Warning::with_name(kind, self.field.name()))
+        about(kind)
     }
 }
 

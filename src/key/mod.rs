@@ -88,6 +88,7 @@ pub(crate) mod key_extractor;
 pub(crate) mod matched_path;
 mod method;
 pub(crate) mod readable_token;
+pub(crate) mod silent_peers;
 
 pub use alternatives::Alternatives;
 pub use basic_user::BasicUser;

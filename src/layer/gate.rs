@@ -252,6 +252,7 @@ impl Gate {
         head: &Parts,
     ) -> OrAction<Key> {
         let key = caught("key extractor", rule.path(), || extractor.extract(head))?;
+        self.inspect_again(rule, &head.headers);
         key.map_err(|error| self.without_key(rule, error))
     }
 

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::gate::{Gate, RuleSource};
 use crate::callback::caught;
 use crate::charge::Permit;
+use crate::key::silent_peers::FOUND;
 use crate::key::{KeyExtractor, has_token};
 use crate::rule::{OnError, Rule, SharedRules, WeakRules, may_be_everyone};
 use crate::store::Store;
@@ -107,6 +108,15 @@ impl Gate {
     pub(super) fn inspect(&self, rule: &Rule, fields: Option<&HeaderMap>) {
         if self.inspected.load(Ordering::Relaxed) < LAST {
             self.inspect_first(rule, fields);
+        }
+    }
+
+    /// Looks again if the extractor has just found something by many requests.
+    pub(super) fn inspect_again(&self, rule: &Rule, fields: &HeaderMap) {
+        if FOUND.take() {
+            // As if it were the second request: the first one has a task of its own.
+            self.inspected.store(1, Ordering::Relaxed);
+            self.inspect_first(rule, Some(fields));
         }
     }
 

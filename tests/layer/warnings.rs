@@ -255,12 +255,90 @@ async fn a_request_came_through_another_proxy() {
     }
 }
 
+/// A proxy that is trusted and names nobody, or by words, makes one of all its clients.
+#[tokio::test]
+async fn a_trusted_proxy_names_no_client() {
+    let own = http::HeaderName::from_static("x-client");
+    for (field, name, named, silent) in [
+        (
+            Forwarding::XForwardedFor,
+            "x-forwarded-for",
+            "203.0.113.9",
+            "",
+        ),
+        (
+            Forwarding::XForwardedFor,
+            "x-forwarded-for",
+            "9.9.9.9",
+            "9.9.9.9, unknown",
+        ),
+        (
+            Forwarding::Forwarded,
+            "forwarded",
+            "for=203.0.113.9",
+            "for=_kzYNJaz1",
+        ),
+        (Forwarding::Header(own), "x-client", "203.0.113.9", "word"),
+    ] {
+        let key = ClientIp::behind([network("10.0.0.0/8")]).field(field);
+        let (limits, app) = of(roomy("login").with_key(key));
+        let named = [(name, named)];
+        let silent = [(name, silent)];
+        // Beyond those that are looked at.
+        many(&app, "10.0.0.7", &named, 10_010).await;
+        for _ in 0..2 {
+            many(&app, "10.0.0.7", &silent, 99).await;
+            many(&app, "192.0.2.1", &silent, 200).await;
+            many(&app, "10.0.0.7", &named, 1).await;
+        }
+        assert_eq!(limits.warnings(), []);
+        many(&app, "10.0.0.7", &silent, 100).await;
+        let warning = only(&limits);
+        assert_eq!(warning.kind, Kind::SilentProxy);
+        assert_eq!(warning.name.as_deref(), Some(name));
+        let text = format!("{warning} {warning:?}");
+        for part in ["\"login\"", name, "have the proxy write", "health checks"] {
+            assert!(text.contains(part), "{text}");
+        }
+        for secret in ["9.9.9", "10.0.0", "kzY", "unknown", "word"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn so_many_proxies_are_watched() {
+    let key = ClientIp::behind([network("10.0.0.0/8")]);
+    let (limits, app) = of(roomy("login").with_key(key));
+    for peer in 0..64 {
+        many(&app, &format!("10.0.1.{peer}"), &[], 99).await;
+    }
+    many(&app, "10.0.0.7", &[], 200).await;
+    assert_eq!(limits.warnings(), []);
+    many(&app, "10.0.1.5", &[("x-forwarded-for", "1.2.3.4")], 1).await;
+    many(&app, "10.0.0.7", &[], 99).await;
+    assert_eq!(limits.warnings(), []);
+    many(&app, "10.0.0.7", &[], 1).await;
+    assert_eq!(kinds(&limits), [Kind::SilentProxy]);
+}
+
 /// Without a request nothing is known of proxies.
 #[tokio::test]
 async fn a_lockout_shows_nothing_of_proxies() {
     let toml = "client-ip.hops = 1\n[rules.login]\nkey = \"client-ip\"\nmax-count = 9\n\
                 window = \"1h\"\nlockout = { after = 3, hold = [\"1m\"], on = [\"401\"] }";
     assert_eq!(kinds(&of_toml(toml)), []);
+}
+
+async fn many(app: &Router, peer: &str, fields: &[(&str, &str)], times: usize) {
+    for _ in 0..times {
+        let response = call(app, from(peer, "/login", fields)).await;
+        assert!(response.status().is_success(), "{:?}", response.status());
+    }
+}
+
+fn network(text: &str) -> ipnet::IpNet {
+    text.parse().expect("a network")
 }
 
 /// Of a service of its own, whose keys have its name.
