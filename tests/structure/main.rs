@@ -31,7 +31,7 @@ const BORDERS: &[(&str, &str)] = &[
     ("factor", "algorithm quota"),
     // What stores are asked: no rule and no key extractor.
     ("question", "algorithm deadline decision error quota"),
-    ("key", "base64 error question warning"),
+    ("key", "base64 error question sync warning"),
     (
         "rule",
         "algorithm decision error factor key named question quota sync warning",
