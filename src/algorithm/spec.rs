@@ -151,10 +151,12 @@ impl Spec {
     /// A share of it, which has room for so many units. That for the first share is made once and
     /// kept; a process rarely uses a second share, or costs above the usual one and the share.
     pub(crate) fn for_share(&self, share: Share, cost: u64) -> Arc<Self> {
-        if let Some(windows) = self.windows()
-            && cost > self.usual_cost
-            && windows.quotas.iter().any(|it| share.times(it.max()) < cost)
-        {
+        let has_no_room = |windows: &Windows| {
+            let mut maxima = windows.quotas.iter().map(Quota::max);
+            let is_less = |units| share.times(units) < cost;
+            maxima.any(is_less) || windows.limits().any(is_less)
+        };
+        if cost > self.usual_cost && self.windows().is_some_and(has_no_room) {
             return Arc::new(self.make_share(share, cost));
         }
         let make = || Arc::new(self.make_share(share, self.usual_cost));

@@ -1149,7 +1149,7 @@ async fn everyone_by_code() {
     ];
     for (at, (change, expected)) in cases.into_iter().enumerate() {
         let rule = per_minute("login", 100).with_lockout(lockout());
-        let limits = limits([rule.expect("it makes sense")], paused());
+        let limits = Limits::new([rule.expect("it makes sense")]).store(paused());
         let world = World::with_layers(limits, &["login"], change);
         world.ask("login", "x-user: alice, x-status: 401").await;
         let warnings = world.limits.warnings();
@@ -1169,7 +1169,9 @@ fn bursts_of_plans_and_of_requests_at_a_time() {
         );
         let warnings = of_toml(&text).warnings();
         let kinds = warnings.iter().map(|it| it.kind);
-        kinds.filter(|it| *it == tidegate::warning::WarningKind::LockoutOfBursts).count()
+        kinds
+            .filter(|it| *it == tidegate::warning::WarningKind::LockoutOfBursts)
+            .count()
     };
     assert_eq!(toml(""), 0);
     let plan = "plans.pro = { max-count = 2000, window = \"1m\"";
