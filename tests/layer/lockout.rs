@@ -236,6 +236,20 @@ async fn http_basic() {
     assert_eq!(send("authorization: Basic YWRhOnJpZ2h0").await, 200);
 }
 
+/// Right requests are never bounded by it, however many run side by side and however long.
+#[tokio::test(start_paused = true)]
+async fn fifty_right_requests_side_by_side() {
+    for hold in [10, 11_000] {
+        let rule = per_minute("git", 50).with_key(tidegate::key::BasicUser);
+        let lockout = Lockout::after(5).hold([QUARTER]).on(["401"]);
+        let world = world(rule.with_lockout(lockout).expect("it makes sense"));
+        let fields = format!("authorization: Basic YWRhOnJpZ2h0, x-hold: {hold}");
+        let answers = join_all((0..50).map(|_| world.ask("git", &fields))).await;
+        assert!(answers.iter().all(|it| it.status == 200), "{answers:?}");
+        assert!(world.limits.warnings().is_empty());
+    }
+}
+
 /// Who hangs up before a refusal that is delayed has failed, if code said it first.
 #[tokio::test(start_paused = true)]
 async fn who_hangs_up_has_failed() {

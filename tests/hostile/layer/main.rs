@@ -1,6 +1,7 @@
 //! Attacks on what the layer and `Limits` promise, only through the public API. Each test names the
 //! law or the promise it attacks.
 
+mod blips;
 mod calls;
 mod counters;
 mod events;
