@@ -14,7 +14,7 @@ use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
 use crate::algorithm::lockout::LockoutSpec;
 use crate::algorithm::spec::HeldBy;
-use crate::key::{Everyone, KeyExtractor, MatchedPath};
+use crate::key::{Everyone, KeyExtractor};
 use crate::quota::Quota;
 use crate::warning::{Warning, WarningKind as Kind};
 
@@ -150,7 +150,7 @@ impl Lockout {
 /// Whether requests share a key, at least those that have nothing else. All of a route do, too.
 pub(crate) fn may_be_everyone(key: &dyn KeyExtractor) -> bool {
     let alternatives = key.alternatives();
-    [Everyone.mark(), MatchedPath.mark()].contains(&key.mark())
+    [&*Everyone.mark(), "matched-path"].contains(&&*key.mark())
         || alternatives.iter().any(|it| may_be_everyone(&**it))
 }
 
