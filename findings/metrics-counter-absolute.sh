@@ -31,7 +31,7 @@ opentelemetry_sdk = { version = "0.33", default-features = false, features = ["m
 END
 cat >src/main.rs <<'END'
 use std::net::UdpSocket;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics::counter;
 use opentelemetry_sdk::metrics::InMemoryMetricExporter;
@@ -49,8 +49,10 @@ fn tell() {
 /// The sum of a counter in the datagrams that come, such as `by_rest:3|c`.
 fn sent(daemon: &UdpSocket) -> [u64; 2] {
     let (mut sums, mut bytes) = ([0; 2], [0; 65_536]);
-    daemon.set_read_timeout(Some(Duration::from_secs(4))).unwrap();
-    while let Ok(length) = daemon.recv(&mut bytes) {
+    daemon.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let end = Instant::now() + Duration::from_secs(8);
+    while Instant::now() < end {
+        let length = daemon.recv(&mut bytes).unwrap_or(0);
         for line in String::from_utf8_lossy(&bytes[..length]).lines() {
             for (at, name) in ["by_total:", "by_rest:"].into_iter().enumerate() {
                 let value = line.strip_prefix(name).and_then(|it| it.split('|').next());
@@ -106,6 +108,7 @@ fn main() {
         }
         _ => {
             let recorder = metrics_exporter_statsd::StatsdBuilder::from("127.0.0.1", port);
+            let recorder = recorder.with_buffer_size(1);
             metrics::set_global_recorder(recorder.build(None).unwrap()).ok().unwrap();
             tell();
             sent(&daemon)
