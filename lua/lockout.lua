@@ -53,7 +53,7 @@ for reported, one in string.gmatch(known or '', '(%d+):(%d+)') do
   end
 end
 if id == 'left' then return held_until > now and 0 or math.max(1, ARGV[3] - number) end
--- Who keeps the end of a request back guesses behind the hold, and not beside it.
+-- A request whose end its client kept back is a guess behind the hold, and not beside it.
 local is_slow = id ~= '0' and now - admitted > SLOW_REQUEST + ARGV[7]
 if not is_new and not is_slow then return 0 end
 

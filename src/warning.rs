@@ -44,7 +44,8 @@ pub enum WarningKind {
     /// A request came to a layer of [`Limits`](crate::Limits), and neither the layer, nor its rule
     /// or each subject of it, nor these limits have a key: all clients are counted together. Where
     /// that is meant, the key [`Everyone`](crate::key::Everyone) (`key = "everyone"` in a file)
-    /// says so; under a [lock-out](crate::Rule::with_lockout) it never is, and the warning names it.
+    /// says so; under a [lock-out](crate::Rule::with_lockout) it never is, and the warning names
+    /// it.
     NoKey,
     /// A request cost more than a quota of its rule, of its plan or from code ever admits, so it
     /// was denied for good. A quota of 0 units is no mistake.
@@ -56,9 +57,9 @@ pub enum WarningKind {
     /// so that none fails often enough.
     LockoutOfGuesses,
     /// A rule [locks out](crate::Rule::with_lockout), and it or the error callback lets requests
-    /// through where the store gives no decision: [`OnError::Proceed`](crate::rule::OnError::Proceed),
-    /// [`FailOpen`](crate::FailOpen), or [`Recovery::Proceed`](crate::Recovery::Proceed), which
-    /// shows when it happens first.
+    /// through where the store gives no decision:
+    /// [`OnError::Proceed`](crate::rule::OnError::Proceed), [`FailOpen`](crate::FailOpen), or
+    /// [`Recovery::Proceed`](crate::Recovery::Proceed), which shows when it happens first.
     LockoutFailsOpen,
     /// The quotas of a rule that [locks out](crate::Rule::with_lockout) admit more than ten times
     /// as many requests of a key in ten seconds as may fail, and nothing bounds how many of them
@@ -82,9 +83,10 @@ pub enum WarningKind {
     /// has an address of a private network, and before it one of the Internet: there is one proxy
     /// more than that number, and all clients share its limit.
     MoreHops,
-    /// Of 100 requests in a row of a peer that [`ClientIp::behind`](crate::ClientIp::behind) trusts
-    /// none had an address as the last element of the field, so all were counted by the address of
-    /// that peer. At most 64 peers are watched.
+    /// A hundred requests in a row came from a peer that
+    /// [`ClientIp::behind`](crate::ClientIp::behind) trusts, and none had an address as the last
+    /// element of the field, so all were counted by the address of that peer. At most 64 peers are
+    /// watched.
     SilentProxy,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
@@ -103,8 +105,8 @@ pub enum WarningKind {
     /// what it does then.
     PermitNotKept,
     /// A layer with a [limit of requests at a time](crate::Rule::with_max_concurrent) is around a
-    /// handler that upgrades the connection, as for a WebSocket: the response ends at once, and with
-    /// it what the limit counts.
+    /// handler that upgrades the connection, as for a WebSocket: the response ends at once, and
+    /// with it what the limit counts.
     PermitOfUpgrade,
     /// [`Limits::outgoing`](crate::Limits::outgoing) has a rule that is not
     /// [outgoing](crate::Rule::with_outgoing): a partner's answers hold nothing.
@@ -113,9 +115,9 @@ pub enum WarningKind {
     /// long in no field that is understood: its key is held for a second. The first field is named.
     RefusalNotUnderstood,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), or [locks
-    /// out](crate::Rule::with_lockout), and the status of a gRPC response is behind its head: in the
-    /// trailers, which come too late for all but failures by a gRPC status, or as gRPC-Web has it, in
-    /// the body. Nothing is given back, and no failure counts.
+    /// out](crate::Rule::with_lockout), and the status of a gRPC response is behind its head: in
+    /// the trailers, which come too late for all but failures by a gRPC status, or as gRPC-Web has
+    /// it, in the body. Nothing is given back, and no failure counts.
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,

@@ -135,9 +135,11 @@ impl LockoutState {
             }
             Reported::Succeeded => {}
         }
-        // Who keeps the end of a request back guesses behind the hold, and not beside it.
-        let took = now - admitted;
-        let is_slow = matches!(what, Reported::Failed { late, .. } if took > late.saturating_add(SLOW_REQUEST));
+        // A request whose end its client kept back is a guess behind the hold, and not beside it.
+        let is_slow = match what {
+            Reported::Failed { late, .. } => now - admitted > late.saturating_add(SLOW_REQUEST),
+            _ => false,
+        };
         if admitted < next.since && !is_slow {
             return 0;
         }
@@ -268,7 +270,7 @@ mod tests {
             state.report(&spec(), 1_002 * SECOND, 990 * SECOND, what)
         });
         assert_eq!(steps, [0, 0, 2]);
-        // Those that took no longer, or that were told first soon enough, do not.
+        // Requests that took no longer, or whose failures were told first in time, bring none.
         for (took, late) in [(10, 0), (40, 30)] {
             let (now, late) = (1_003 * SECOND, late * SECOND);
             let known = state.clone();

@@ -15,8 +15,8 @@ use crate::rule::Rule;
 /// [Connect protocol](https://connectrpc.com/docs/protocol): a POST with
 /// `connect-protocol-version: 1` and the content type `application/json` or `application/proto`, a
 /// GET with `connect=v1` in its query, and a POST of `application/connect+..`, a stream, whose
-/// answer is a 200 with one message. Under [`Http`](Self::Http) they are not. A form does not change
-/// what callbacks answer.
+/// answer is a 200 with one message. Under [`Http`](Self::Http) they are not. A form does not
+/// change what callbacks answer.
 ///
 /// ```
 /// use tidegate::callback::Form;
@@ -46,8 +46,8 @@ pub enum Form {
     /// request. The HTTP status stays what it is.
     JsonRpc,
     /// A [problem document](super::Problem) with its HTTP status, whatever was asked, also under
-    /// gRPC: for a route whose status alone is read, such as one that a proxy asks whether a request
-    /// may pass. By its content type a client could choose a 200 for a denial there.
+    /// gRPC: for a route whose status alone is read, such as one that a proxy asks whether a
+    /// request may pass. By its content type a client could choose a 200 for a denial there.
     Http,
 }
 

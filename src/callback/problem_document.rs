@@ -155,6 +155,7 @@ pub(super) fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
     }
 }
 
+/// The document of a request about which the store has not decided.
 fn reduced_capacity(status: StatusCode) -> Response {
     let status_code = status.as_u16();
     let body = format!(
@@ -167,9 +168,9 @@ fn reduced_capacity(status: StatusCode) -> Response {
 
 /// Whether a fallback has denied a request by its quotas: the store itself may have room.
 fn is_for_now(decision: &Decision) -> bool {
-    let by_quotas = matches!(decision.verdict(), Verdict::Denied { .. });
-    decision.source() == Source::Fallback && by_quotas && !decision.is_denied_by_lockout()
+    decision.source() == Source::Fallback && matches!(decision.verdict(), Verdict::Denied { .. })
 }
+
 /// A 400 or 500 for a request without a key, depending on whose mistake that is.
 pub(crate) fn key_refused(error: &KeyError, form: &AnswerForm) -> Response {
     match error.kind() {
@@ -251,8 +252,8 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// within 5 s); otherwise a denial has `-1`, do not retry, and a status 14 has none.
 ///
 /// Caches keep no answer over HTTP: all have `Cache-Control: no-store`. `Retry-After` of a 503 is
-/// the [pause](crate::Resilient::probe_every) before the store is asked again, at least 1 s, with the
-/// rule's [jitter](crate::Rule::with_retry_after_jitter).
+/// the [pause](crate::Resilient::probe_every) before the store is asked again, at least 1 s, with
+/// the rule's [jitter](crate::Rule::with_retry_after_jitter).
 ///
 /// What is missing or went wrong is shown only in builds with debug assertions: in the `detail` of
 /// the document, or behind a colon in the message of the status.

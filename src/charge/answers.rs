@@ -25,8 +25,8 @@ pub(crate) struct Answers {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LayerResponse {
     pub(crate) denial: Option<Denial>,
-    /// Whether it is the refusal of a check, which the inner service returns: its own answer. Else a
-    /// layer made it in place of the inner service.
+    /// Whether it is the refusal of a check, which the inner service returns: its own answer. Else
+    /// a layer made it in place of the inner service.
     pub(crate) is_of_check: bool,
 }
 

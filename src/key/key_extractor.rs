@@ -80,7 +80,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// A mistake in the set-up that a request with these fields shows; without fields, one that
     /// needs no request, such as a credential under a [lock-out](crate::rule::Lockout). See
     /// [`Warning`]. An extractor around another one passes the question on. Default: `None`, unless
-    /// the [mark](Self::mark) is that of a token, a cookie, a host or a method: clients make them up.
+    /// the [mark](Self::mark) is that of a token, a cookie, a host or a method: clients make them
+    /// up.
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
         let mark = self.mark();
         let is_own = mark.starts_with("cookie.") || ["bearer", "host", "method"].contains(&&*mark);

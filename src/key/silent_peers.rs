@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::lock;
 
 thread_local! {
-    /// Whether a request of this thread was the one by which a peer is found, until its layer looks.
+    /// Whether a request of this thread was the one by which a peer is found, until its layer
+    /// looks.
     pub(crate) static FOUND: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -73,6 +73,8 @@ pub(super) struct GateLog {
     key_error: OnceLock<()>,
     /// A status in trailers comes too late.
     pub(super) trailers: OnceLock<()>,
+    /// Something lets requests under a lock-out through without a decision.
+    pub(super) open_lockout: OnceLock<()>,
 }
 
 impl Gate {

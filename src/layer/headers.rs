@@ -122,7 +122,8 @@ impl Headers {
     }
 
     /// Writes these fields into a response, unless the decision tells nothing about the quotas, as
-    /// that of a fallback, which counts for one process alone, and `Retry-After` of so many seconds, unless it is set already.
+    /// that of a fallback, which counts for one process alone, and `Retry-After` of so many
+    /// seconds, unless it is set already.
     pub(crate) fn write(
         self,
         rule: &Rule,
@@ -334,8 +335,9 @@ pub(super) fn set_retry_after(seconds: Option<u64>, to: &mut HeaderMap) {
     }
 }
 
-/// When a refused client is told to come again, in whole seconds: a uniform part of the rule's jitter
-/// comes on top, so that the clients that one window or outage has refused do not come again in one second.
+/// When a refused client is told to come again, in whole seconds: a uniform part of the rule's
+/// jitter comes on top, so that the clients that one window or outage has refused do not come again
+/// in one second.
 pub(super) fn told_wait(rule: &Rule, wait: Duration) -> u64 {
     let seconds = whole_seconds(wait);
     let max_added = u128::from(seconds) * u128::from(rule.retry_after_jitter());

@@ -162,8 +162,10 @@ impl Gate {
     /// Something lets a request through without a decision: under a lock-out that is a mistake.
     pub(super) fn warn_of_open_lockout(&self, rule: &Rule, what: &'static str) {
         if rule.counts_failures() && rule.on_error() != Some(OnError::Proceed) {
-            let warning = Warning::named(WarningKind::LockoutFailsOpen, what);
-            self.warnings.add(warning.about(rule.path()));
+            self.log.open_lockout.get_or_init(|| {
+                let warning = Warning::named(WarningKind::LockoutFailsOpen, what);
+                self.warnings.add(warning.about(rule.path()));
+            });
         }
     }
 

@@ -23,8 +23,8 @@ impl Gate {
         self.options.refund_if.is_some() || rule.outcomes().is_some()
     }
 
-    /// What is to be done with what a request with this response was charged. What a layer of this
-    /// crate has answered says nothing of the handler, which has not been called; but a denial of
+    /// Returns what this response does to the charge of its request. A response that a layer of
+    /// this crate has made says nothing of the handler, which has not been called; but a denial of
     /// the same `Limits` gives back what the layers around it have charged.
     pub(super) fn effects(&self, rule: &Rule, response: &response::Parts) -> [Option<Effect>; 2] {
         let answer = Statuses::new(response.status, &response.headers);

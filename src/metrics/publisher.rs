@@ -25,9 +25,9 @@ const STORE_DURATION: &str = "tidegate_store_duration_seconds";
 
 /// Publishes snapshots to the recorder that is installed at that time.
 ///
-/// A counter grows by what was counted since it was published last: not every exporter can set it to
-/// its whole number, and two publishers of one series add up. No handle is kept, since a handle that
-/// was made before the recorder was installed never does anything.
+/// A counter grows by what was counted since it was published last: not every exporter can set it
+/// to its whole number, and two publishers of one series add up. No handle is kept, since a handle
+/// that was made before the recorder was installed never does anything.
 #[derive(Debug, Default)]
 pub(crate) struct Publisher {
     /// The counters above 0 that were published, by their names and labels.

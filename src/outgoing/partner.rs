@@ -202,7 +202,7 @@ impl<'a> PartnerAnswer<'a> {
         }
     }
 
-    /// What is in a field, in all its lines and between commas.
+    /// Returns the items of a field: of all its lines, and between commas.
     fn items(&self, field: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         let lines = self.headers.get_all(field).into_iter().map(text);
         let items = lines.flat_map(|line| {
@@ -279,8 +279,8 @@ fn seconds(text: &str) -> Option<f64> {
     parts.sum::<Option<f64>>().filter(|_| !text.is_empty())
 }
 
-/// The seconds from 1970 to a date of HTTP, also in another zone, or of RFC 3339, which may lack its
-/// seconds.
+/// The seconds from 1970 to a date of HTTP, also in another zone, or of RFC 3339, which may lack
+/// its seconds.
 fn since_1970(text: &str) -> Option<f64> {
     let zoned = text.rsplit_once(' ');
     let zoned = zoned.and_then(|(time, zone)| Some((format!("{time} GMT"), east(zone)?)));

@@ -55,10 +55,10 @@ impl Turn {
 
     /// What the partner has answered. If it wants no calls for a while, the key is
     /// [held](Limits::hold): the store is asked before this returns, so the next turn is behind it.
-    /// A task of the current tokio runtime awaits the answer, and [`Limits::flush`] waits for that. If the rule's [`refund-on`](crate::Rule::with_refund_on) has the status, what the
-    /// call was charged is given back, whatever it has used. A turn that is dropped in place of
-    /// that holds nothing. Of a gRPC answer whose status is in the trailers, these are the
-    /// `headers`.
+    /// A task of the current tokio runtime awaits the answer, and [`Limits::flush`] waits for that.
+    /// If the rule's [`refund-on`](crate::Rule::with_refund_on) has the status, what the call was
+    /// charged is given back, whatever it has used. A turn that is dropped in place of that holds
+    /// nothing. Of a gRPC answer whose status is in the trailers, these are the `headers`.
     pub fn observe_response(self, status: StatusCode, headers: &HeaderMap) {
         self.observe(status, headers);
     }

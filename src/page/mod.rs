@@ -41,8 +41,8 @@
 //! run. Requests at a time have `concurrent` true, `window_s` null, and `in_flight` in place of
 //! `reset_in_s`. Quotas of the calendar have `per`, such as `month`, and a `zone`. `on_hold_s` is
 //! how long the partner of an `outgoing` rule still wants no calls, `locked_out_s` how long the key
-//! is still locked out after failures, and `locked_out_times` how many times in a row it was, or null
-//! where a fallback answers.
+//! is still locked out after failures, and `locked_out_times` how many times in a row it was, or
+//! null where a fallback answers.
 //!
 //! | | |
 //! |---|---|

@@ -97,11 +97,11 @@ impl Lockout {
 
     /// Which responses are failures, as in [`Rule::with_refund_on`]: a class such as `"4xx"`, a
     /// status such as `"401"`, a gRPC status such as `"grpc-16"`, or `"error"`. It has to be said:
-    /// a form answers a wrong password with a 200, and a 401 of an expired token is none. Here, a 200
-    /// without a gRPC status in its head is a 200, whatever its content type, and a gRPC status in
-    /// the trailers counts when it comes. A failure goes before a [success](Self::reset_on). It may be
-    /// empty, if code says [`Charges::failed`](crate::store::Charges::failed), which a shadow rule
-    /// does not hear: it shows handlers no charge.
+    /// a form answers a wrong password with a 200, and a 401 of an expired token is none. Here, a
+    /// 200 without a gRPC status in its head is a 200, whatever its content type, and a gRPC status
+    /// in the trailers counts when it comes. A failure goes before a [success](Self::reset_on). It
+    /// may be empty, if code says [`Charges::failed`](crate::store::Charges::failed), which a
+    /// shadow rule does not hear: it shows handlers no charge.
     #[must_use]
     pub fn on<'a>(mut self, outcomes: impl IntoIterator<Item = &'a str>) -> Self {
         self.outcomes[0] = Some(Outcomes::of_lockout(outcomes));
@@ -169,12 +169,13 @@ impl Rule {
     /// or before the last [success](Lockout::reset_on) whose request found failures, count nothing
     /// (those before a success, for [`within`](Lockout::within) behind it), if they are told within
     /// 10 s: fifty guesses side by side are one episode. A request that has taken longer than 10 s
-    /// fails for the next hold, also while the key is held; holds run side by side. So what passes for one hold is at most
-    /// the number of failures before it, and what the quotas, of which each has to let so many
-    /// requests pass, admit in 10 s: three more under 20 a minute by an even pace, and 20 more where
-    /// they may come at once. [`with_max_concurrent`](Self::with_max_concurrent) bounds it further.
-    /// Behind a hold that is [forgotten](Lockout::forget_after), failures of requests that were
-    /// admitted before it count again.
+    /// fails for the next hold, also while the key is held; holds run side by side. So what passes
+    /// for one hold is at most the number of failures before it, and what the quotas, of which each
+    /// has to let so many requests pass, admit in 10 s: three more under 20 a minute by an even
+    /// pace, and 20 more where they may come at once.
+    /// [`with_max_concurrent`](Self::with_max_concurrent) bounds it further. Behind a hold that is
+    /// [forgotten](Lockout::forget_after), failures of requests that were admitted before it count
+    /// again.
     ///
     /// A request that is dropped before its response counts nothing, and stays charged; code that
     /// delays a refusal says `failed()` first. While the store gives no answer, a failure is told
@@ -182,9 +183,9 @@ impl Rule {
     /// beyond are lost, with a warning. So an outage of at most that time is folded into its end:
     /// what failed meanwhile counts from then. What a [fallback](crate::Resilient::fallback) admits
     /// counts in its process alone, and a hold that it begins ends with the outage; it knows the
-    /// holds that its process was told of. [`OnError::Respond`](super::OnError::Respond) admits nothing. A process that is killed takes
-    /// with it what it has not told yet. A rule with another algorithm, or other subjects, begins
-    /// anew.
+    /// holds that its process was told of. [`OnError::Respond`](super::OnError::Respond) admits
+    /// nothing. A process that is killed takes with it what it has not told yet. A rule with
+    /// another algorithm, or other subjects, begins anew.
     ///
     /// [`Limits::reset`](crate::Limits::reset) ends failures, hold and steps. An operator who lets
     /// a key through admits it while its hold runs on. A [shadow rule](Self::into_shadow) counts,

@@ -33,8 +33,8 @@ impl Rule {
     /// alike.
     ///
     /// What a client can bring about is free without any bound: a `"5xx"` by a bad prompt, an
-    /// `"error"` by a broken body, a `"304"`, a `"4xx"`. Another rule that gives nothing back bounds
-    /// it.
+    /// `"error"` by a broken body, a `"304"`, a `"4xx"`. Another rule that gives nothing back
+    /// bounds it.
     ///
     /// While requests of a key are in progress in this process whose charges would make room, the
     /// fields of a denial say 1 second in place of the window; [`Decision::retry_after`] is the
@@ -43,9 +43,9 @@ impl Rule {
     ///
     /// [`Decision::retry_after`]: crate::Decision::retry_after
     ///
-    /// The response alone says what its statuses are, and one of them is enough. A status other than
-    /// 200 is one of HTTP, and each `grpc-status` in the head is one of gRPC. A 200 is one of HTTP,
-    /// unless the head has a `grpc-status` above 0, or has none though its content type is
+    /// The response alone says what its statuses are, and one of them is enough. A status other
+    /// than 200 is one of HTTP, and each `grpc-status` in the head is one of gRPC. A 200 is one of
+    /// HTTP, unless the head has a `grpc-status` above 0, or has none though its content type is
     /// `application/grpc`: that comes in the trailers, too late, which is a
     /// [warning](crate::warning::WarningKind::GrpcStatusInTrailers), and nothing is given back.
     ///
@@ -167,8 +167,8 @@ impl Outcomes {
             || answer.grpc().any(|it| self.contain_grpc(it))
     }
 
-    /// Whether an answer has one of them, of failures: a 200 without a status of gRPC in its head is
-    /// a 200, whatever its content type, which a handler may repeat as the client has said it.
+    /// Whether an answer has one of them, of failures: a 200 without a status of gRPC in its head
+    /// is a 200, whatever its content type, which a handler may repeat as the client has said it.
     pub(crate) fn contain_failure(&self, answer: Statuses<'_>) -> bool {
         self.contain(answer) || answer.lack_grpc() && self.contain_http(answer.http)
     }

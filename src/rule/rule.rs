@@ -278,9 +278,9 @@ impl Rule {
 
     /// Adds a random part to the `Retry-After` of denials, and of answers without a decision, of at
     /// most this many percent, 0 to 100: many clients obey it to the second, so all that one window
-    /// or outage has refused would come again in the same second. To `n` seconds a uniform whole number from 0 to `n * percent / 100`, rounded
-    /// up, is added, in all forms of an answer alike; decisions and `t` stay exact. A larger number
-    /// becomes 100. Default: 0.
+    /// or outage has refused would come again in the same second. To `n` seconds a uniform whole
+    /// number from 0 to `n * percent / 100`, rounded up, is added, in all forms of an answer alike;
+    /// decisions and `t` stay exact. A larger number becomes 100. Default: 0.
     #[must_use]
     pub fn with_retry_after_jitter(self, percent: u8) -> Self {
         self.with(|it| it.retry_after_jitter = percent.min(100))

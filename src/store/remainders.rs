@@ -35,7 +35,7 @@ struct Remainder {
 
 /// How many are remembered. Of those beyond, a fallback admits its share.
 const MAX_KEYS: usize = 100_000;
-/// Of more holds, the one that ends first is forgotten.
+/// How many holds are remembered. Beyond that, the one that ends first is forgotten.
 const MAX_HOLDS: usize = 10_000;
 
 impl Remainders {

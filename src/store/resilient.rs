@@ -273,9 +273,9 @@ impl<S: Store> Resilient<S> {
     ///
     /// A denial by these quotas says little of when the store, which may be back in a moment, has
     /// room: its retry-after is at most as long as the store has failed, 1 s at least and 5 s at
-    /// most, and up to 1 s more, so that clients come back apart. It is a problem document of the type
-    /// `temporary-reduced-capacity` with the status 429, or gRPC's 8. Lock-outs, holds and permits
-    /// keep their times. Responses show no fields of its quotas.
+    /// most, and up to 1 s more, so that clients come back apart. It is a problem document of the
+    /// type `temporary-reduced-capacity` with the status 429, or gRPC's 8. Lock-outs, holds and
+    /// permits keep their times. Responses show no fields of its quotas.
     ///
     /// The fallback keeps its counts while the store comes and goes. So however often that happens,
     /// a window of `n` processes holds at most `max` of what the store admitted in it, and at most
@@ -290,11 +290,11 @@ impl<S: Store> Resilient<S> {
     /// than the share is denied for as long as the store fails.
     ///
     /// A key that the store has [locked out](crate::rule::Lockout) stays locked out here, if this
-    /// process was told so: by a denial, or by the failure that began it. An answer of the store that
-    /// admits the key ends that, and so does a reset through this process; a reset through another
-    /// one is not heard while the store fails. Of more than 10,000 such keys, the one whose hold ends
-    /// first is forgotten. Where a quota denied the key for longer than its hold, the time of its
-    /// longest hold counts, from that denial on.
+    /// process was told so: by a denial, or by the failure that began it. An answer of the store
+    /// that admits the key ends that, and so does a reset through this process; a reset through
+    /// another one is not heard while the store fails. Of more than 10,000 such keys, the one whose
+    /// hold ends first is forgotten. Where a quota denied the key for longer than its hold, the
+    /// time of its longest hold counts, from that denial on.
     ///
     /// A take is charged in one place. Only if the store's outcome is unknown, after a time-out or
     /// a broken connection, may it have been charged there as well: the quota is then kept more

@@ -1,4 +1,5 @@
-//! Two `Limits` with one path whose counters are published, and what an exporter has to show of them.
+//! Two `Limits` with one path whose counters are published, and what an exporter has to show of
+//! them.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;

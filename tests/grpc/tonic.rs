@@ -46,8 +46,8 @@ static GUESSES: AtomicUsize = AtomicUsize::new(0);
 /// A check of "slow" has begun.
 static SLOW: Notify = Notify::const_new();
 
-/// Answers a check, unless the name of the service is "full", "guess" or "slow", and sends three messages to
-/// a watcher.
+/// Answers a check, unless the name of the service is "full", "guess" or "slow", and sends three
+/// messages to a watcher.
 struct Service;
 
 #[tonic::async_trait]

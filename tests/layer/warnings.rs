@@ -863,8 +863,8 @@ async fn a_lockout_of_guesses_in_code() {
     assert_eq!(kinds(&of_layer), [Kind::LockoutOfGuesses]);
 }
 
-/// Who fills the store, or waits for an outage, guesses where nothing is decided. A rule says so when
-/// it is loaded, `FailOpen` at the first request, another callback when it first proceeds.
+/// Who fills the store, or waits for an outage, guesses where nothing is decided. A rule says so
+/// when it is loaded, `FailOpen` at the first request, another callback when it first proceeds.
 #[tokio::test]
 async fn a_lockout_that_fails_open() {
     let of = |more: &str| {

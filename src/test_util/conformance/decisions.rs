@@ -59,8 +59,8 @@ pub(super) async fn denied_means_untouched(subject: &StoreUnderTest<'_>) {
     assert_eq!(subject.allowed(&take, 3).await, 2);
 }
 
-/// Whether a denial says this time, or if a fallback decided, a few seconds: the store that does not
-/// answer may have room before.
+/// Whether a denial says this time, or if a fallback decided, a few seconds: the store that does
+/// not answer may have room before.
 fn waits(denied: &Decision, time: Duration) -> bool {
     let is_short = denied.retry_after() <= Some(6 * SECOND);
     denied.retry_after() == Some(time) || denied.source() == Source::Fallback && is_short

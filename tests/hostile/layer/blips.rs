@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// Two hundred requests a second of twenty customers, who have used one of five a day, one of two an
-/// hour by GCRA, and little of a month, while Redis stands for 600 ms: whoever is denied comes again
-/// within seconds, and nobody is told that nothing is left, or that a request can never fit.
+/// Two hundred requests a second of twenty customers, who have used one of five a day, one of two
+/// an hour by GCRA, and little of a month, while Redis stands for 600 ms: whoever is denied comes
+/// again within seconds, and nobody is told that nothing is left, or that a request can never fit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blip_sends_nobody_away() {
     let mut server = Redis::start();

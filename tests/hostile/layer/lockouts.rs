@@ -145,8 +145,8 @@ async fn redis_is_away() {
 }
 
 /// Redis dies while keys are locked out, once and again: a process keeps those that it was told of,
-/// in each layer, in the plan of each request, and before and behind an operator who lets one through.
-/// What another process has ended meanwhile is over with the first answer.
+/// in each layer, in the plan of each request, and before and behind an operator who lets one
+/// through. What another process has ended meanwhile is over with the first answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_dies_with_its_holds() {
     let mut server = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -554,9 +554,9 @@ async fn process(store: impl Store, told: &Arc<AtomicUsize>) -> (Limits, std::ne
     (limits, address)
 }
 
-/// Requests whose ends are kept back for longer than ten seconds bring one hold after the other, for
-/// each five of them, in memory and over three processes: who sends them is held for the longest
-/// time. Those that end within seconds bring the first hold alone.
+/// Requests whose ends are kept back for longer than ten seconds bring one hold after the other,
+/// for each five of them, in memory and over three processes: who sends them is held for the
+/// longest time. Those that end within seconds bring the first hold alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ends_of_streams_that_are_kept_back() {
     let server = Redis::start();

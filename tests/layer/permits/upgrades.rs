@@ -20,7 +20,8 @@ fn limits(policies: impl IntoIterator<Item = Policy>) -> Limits {
     Limits::new([rule]).key(Everyone)
 }
 
-/// A WebSocket over HTTP/1.1 and HTTP/2, or any other tunnel: told once, with the line that mends it.
+/// A WebSocket over HTTP/1.1 and HTTP/2, or any other tunnel: told once, with the line that mends
+/// it.
 #[tokio::test]
 async fn a_permit_that_an_upgrade_gives_back_is_told_once() {
     for (method, status) in [
