@@ -54,6 +54,12 @@ impl Meter {
         self.used.fetch_update(relaxed, relaxed, add).ok();
     }
 
+    /// Says how many units were used until now, in place of what was added: for answers that tell
+    /// the sum each time.
+    pub fn set(&self, units: u64) {
+        self.used.store(units, Ordering::Relaxed);
+    }
+
     /// The units that were used until now.
     #[must_use]
     pub fn used(&self) -> u64 {

@@ -260,6 +260,30 @@ impl Key {
         self.encoded.as_str()
     }
 
+    /// What its parts say, for code that is given a key, such as that of a
+    /// [lock-out](crate::layer::LockedOut): `None` for a part that is stored as a hash, that stands
+    /// for a missing value, or that is no UTF-8. Of alternatives that is the value, without the
+    /// name of its extractor.
+    ///
+    /// ```
+    /// use tidegate::Key;
+    ///
+    /// let key = Key::from("acme: EU").with_secret("token");
+    /// let parts: Vec<_> = key.parts().collect();
+    /// assert_eq!(parts, [Some("acme: EU".to_owned()), None]);
+    /// ```
+    pub fn parts(&self) -> impl Iterator<Item = Option<String>> {
+        let parts = self.as_str().split(':').take(self.as_str().len());
+        parts.map(|part| {
+            let value = part.rsplit_once('|').map_or(part, |(_, value)| value);
+            match value.trim_matches(['<', '>']) {
+                "%" => Some(String::new()),
+                unknown if unknown.starts_with(['#', '~']) => None,
+                value => String::from_utf8(percent_decoded(value.as_bytes())).ok(),
+            }
+        })
+    }
+
     /// Whether the key has no parts, as for a rule that counts all requests together.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

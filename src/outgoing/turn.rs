@@ -44,11 +44,12 @@ impl Turn {
         }
     }
 
-    /// Says what the call has used, in units, before [`observe_response`](Self::observe_response)
-    /// or the turn's end, which [settle](crate::store::Charge::settle) it in the background: what
+    /// Says what the call has used, in units, before the turn is dropped, which
+    /// [settles](crate::store::Charge::settle) it in the background: what
     /// was not used of its [cost](Outgoing::cost) is given back, and what was used beyond it is
     /// charged, also above max. [`Limits::flush`] waits for it. The last number counts; without
-    /// one, the cost stays.
+    /// one, the cost stays. Of an answer that streams, the head is observed first, and the turn
+    /// settles at the stream's end.
     pub const fn settle(&mut self, used: u64) {
         self.used = Some(used);
     }
@@ -59,7 +60,7 @@ impl Turn {
     /// If the rule's [`refund-on`](crate::Rule::with_refund_on) has the status, what the call was
     /// charged is given back, whatever it has used. A turn that is dropped in place of that holds
     /// nothing. Of a gRPC answer whose status is in the trailers, these are the `headers`.
-    pub fn observe_response(self, status: StatusCode, headers: &HeaderMap) {
+    pub fn observe_response(&self, status: StatusCode, headers: &HeaderMap) {
         self.observe(status, headers);
     }
 
