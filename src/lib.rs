@@ -139,6 +139,7 @@ mod quota;
 pub mod redis;
 pub mod rule;
 pub mod store;
+mod summed_log;
 mod take;
 #[cfg(feature = "test-util")]
 pub mod test_util;

@@ -1,6 +1,19 @@
 //! Events and spans for `tracing`, if that feature is on.
 
+use std::time::SystemTime;
+
 pub(crate) use tidegate_base::trace::{EVICTS, event};
+
+/// An instant as RFC 3339 has it, for the log.
+pub(crate) fn date(at: SystemTime) -> String {
+    #[cfg(feature = "tracing")]
+    return humantime::format_rfc3339_seconds(at).to_string();
+    #[cfg(not(feature = "tracing"))]
+    {
+        let _ = at;
+        String::new()
+    }
+}
 
 /// The span around a call of a store: `tidegate.take`, of the level debug. Without the feature
 /// `tracing` it is nothing.

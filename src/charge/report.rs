@@ -261,7 +261,7 @@ impl OutcomeReport {
     pub(super) fn answered(&self, step: u64) {
         let path = self.charge.take().rule().path();
         if UNSENT.worked() {
-            trace::event!(warn: path, "failures are counted again");
+            trace::event!(info: path, "failures are counted again");
         }
         let Some(lockout) = self.charge.take().lockout().filter(|_| step > 0) else {
             return;
@@ -275,11 +275,21 @@ impl OutcomeReport {
             tell(take, step, until);
         }
         let key = take.lockout_key();
-        let state = self.charge.inner.path.as_ref();
-        let named = state.and_then(|it| it.counters.notes.name(path, &key));
-        let key = named.unwrap_or_else(|| key.hashed().to_string());
-        let (shadow, until) = (take.in_shadow(), httpdate::fmt_http_date(until));
-        trace::event!(warn: path, key, step, until, shadow, "a key is locked out");
+        let counters = self.charge.inner.path.as_ref().map(|it| &it.counters);
+        if let Some(counters) = counters {
+            counters.numbers.lockouts.add(1);
+        }
+        let name = Arc::clone(take.rule().shared_path());
+        let say_more = move |keys: u64| {
+            let path = &*name;
+            trace::event!(warn: path, keys, "more keys are locked out");
+        };
+        if counters.is_none_or(|it| it.lockout_lines.may_write(say_more)) {
+            let named = counters.and_then(|it| it.notes.name(path, &key));
+            let key = named.unwrap_or_else(|| key.hashed().to_string());
+            let (shadow, until) = (take.in_shadow(), trace::date(until));
+            trace::event!(warn: path, key, step, until, shadow, "a key is locked out");
+        }
     }
 }
 

@@ -170,12 +170,11 @@ impl LastSecond {
 }
 
 fn sums(counted: &[(RuleSnapshot, bool)]) -> Sums {
-    use DecisionOutcome::{Allowed, Busy, Denied, Never};
     let mut sums = Sums::default();
     for (rule, _) in counted {
-        sums.allowed += rule.decisions(Allowed);
+        sums.allowed += rule.decisions(DecisionOutcome::Allowed);
         sums.denied += rule.denied();
-        for outcome in [Allowed, Denied, Busy, Never] {
+        for outcome in DecisionOutcome::ALL {
             sums.by_fallback += rule.decisions_by(outcome, Source::Fallback);
         }
         for kind in StoreErrorKind::ALL {

@@ -164,7 +164,7 @@ impl Crossings {
             match fleet.claim(name, &self.own, lasts).await {
                 Ok(is_first) => {
                     if self.claims.worked() {
-                        trace::event!(warn: "crossings can be told again");
+                        trace::event!(info: "crossings can be told again");
                     }
                     return Some(is_first);
                 }

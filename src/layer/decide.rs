@@ -17,6 +17,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::Extensions;
 use pin_project_lite::pin_project;
@@ -28,10 +29,11 @@ use super::shadow_take::ask_in_shadow;
 use super::waiting::{Asked, left_of};
 use crate::callback::{Cause, Instead};
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
-use crate::decision::{Decision, Source};
+use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::fleet::OperatorVerdict;
 use crate::rule::{OnError, Rule};
+use crate::store::capabilities::DEFAULT_TIMEOUT;
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
 use crate::trace::{self, TakeSpan};
@@ -197,8 +199,9 @@ impl AskedTake {
         let this = self.project();
         let span = &this.question.as_ref().expect(DONE).span;
         let answer = ready!(span.in_scope(|| this.answer.poll(cx)));
-        gate.path.counters.numbers.latency.add(this.since.elapsed());
-        Poll::Ready(gate.judge(this.question.take().expect(DONE), answer))
+        let waited = this.since.elapsed();
+        gate.path.counters.numbers.latency.add(waited);
+        Poll::Ready(gate.judge(this.question.take().expect(DONE), answer, waited))
     }
 }
 
@@ -250,6 +253,7 @@ impl Gate {
                     span,
                 },
                 answer,
+                Duration::ZERO,
             );
         }
         let since = moment.asked.as_ref().map(|it| it.at);
@@ -306,7 +310,12 @@ impl Gate {
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
-    fn judge(&self, mut question: Question, answer: Result<Decision, StoreError>) -> Deciding {
+    fn judge(
+        &self,
+        mut question: Question,
+        answer: Result<Decision, StoreError>,
+        waited: Duration,
+    ) -> Deciding {
         question.span.record_answer(&answer);
         let mut decision = match answer {
             Ok(decision) => decision,
@@ -314,7 +323,7 @@ impl Gate {
         };
         let (take, wait) = (&mut question.take, question.wait);
         let Moment { is_reduced, asked } = question.moment;
-        self.log_decided(take.rule(), &decision);
+        self.log_decided(take.rule(), &decision, waited);
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_shown_to_clients(quota));
         }
@@ -377,31 +386,26 @@ impl Gate {
         Deciding::Done(self.undecided(take, error))
     }
 
-    /// Logs that decisions are made again, and that they begin to be late: only the changes.
-    fn log_decided(&self, rule: &Rule, decision: &Decision) {
-        let path = rule.path();
+    /// Logs that decisions are made again, and that they are late.
+    fn log_decided(&self, rule: &Rule, decision: &Decision, waited: Duration) {
         if decision.is_late {
             self.path.counters.numbers.lagged.add(1);
-            if self.log.lags.failed() {
-                trace::event!(warn: path, "lag: this process read the answer of the store late");
-            }
-        } else {
-            self.log.lags.worked();
+            let timeout = self.capabilities().timeout.unwrap_or(DEFAULT_TIMEOUT);
+            let late = waited.saturating_sub(timeout);
+            self.store_log.late(rule.shared_path(), late);
         }
-        // A cached denial does not mean that the store answers again.
-        if decision.source() != Source::Cache && self.log.failures.worked() {
-            trace::event!(warn: path, "the store decides again");
-        }
+        self.store_log.decided(decision.source());
     }
 
-    /// Logs that decisions begin to fail: only the changes.
+    /// Logs that decisions begin to fail, and what becomes of the requests.
     fn log_undecided(&self, rule: &Rule, error: &StoreError) {
         let path = rule.path();
-        self.log.lags.worked();
-        if self.log.failures.failed() {
-            let (kind, error) = (error.kind().name(), error.to_string());
-            trace::event!(warn: path, kind, error, "no decisions: the error callbacks answer");
-        }
+        let instead = match rule.on_error() {
+            Some(OnError::Proceed) => "requests are admitted without a limit",
+            _ if self.options.on_error.is_some() => "the error callback answers",
+            _ => "requests are answered 503",
+        };
+        self.store_log.failed(rule.shared_path(), error, instead);
         let wants_fallback = rule.on_error() == Some(OnError::Fallback);
         if wants_fallback && !self.capabilities().has_fallback {
             self.log.missing_fallback.get_or_init(|| {

@@ -11,13 +11,13 @@ use super::decide::Outcome;
 use super::inspector::Warnings;
 use super::options::Options;
 use super::outage::capabilities;
+use super::store_log::StoreLog;
 use crate::callback::{Cause, Panicked, caught};
 use crate::charge::{PathState, RefundQueue};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::fleet::OperatorKeys;
 use crate::in_flight_counter::InFlightCounter;
 use crate::key::{Key, KeyExtractor, PeerAddr};
-use crate::log_on_change::LogOnChange;
 use crate::metrics::RuleSnapshot;
 use crate::rule::{Exemptions, Plan, Rule, SharedRules};
 use crate::store::{Capabilities, Store, default_store};
@@ -48,6 +48,7 @@ pub(crate) struct Gate {
     /// Takes of shadow rules that wait for an answer.
     pub(super) shadows: InFlightCounter,
     pub(super) log: Arc<GateLog>,
+    pub(crate) store_log: Arc<StoreLog>,
     /// Keys that an operator lets through, blocks or raises.
     pub(crate) operator_keys: Arc<OperatorKeys>,
 }
@@ -65,8 +66,6 @@ pub(crate) enum RuleSource {
 /// What was logged, so that it is not logged again. Another store has failures of its own.
 #[derive(Default)]
 pub(super) struct GateLog {
-    pub(super) failures: LogOnChange,
-    pub(super) lags: LogOnChange,
     /// The rule wants a fallback that the store does not have.
     pub(super) missing_fallback: OnceLock<()>,
     /// The server does not provide what the key is made of.
@@ -91,6 +90,7 @@ impl Gate {
             waiting: WaitLimits::default(),
             shadows: InFlightCounter::default(),
             log: Arc::default(),
+            store_log: Arc::default(),
             operator_keys: Arc::default(),
         }
     }
@@ -125,6 +125,7 @@ impl Gate {
         self.capabilities = OnceLock::new();
         self.refunds = RefundQueue::default();
         self.log = Arc::default();
+        self.store_log = Arc::default();
     }
 
     /// The path's rule now; without one nothing is limited.

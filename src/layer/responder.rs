@@ -498,14 +498,16 @@ impl Gate {
     fn log_denial(&self, take: &Take, decision: &Decision) {
         #[cfg(feature = "tracing")]
         {
-            let path = take.rule().path();
             if tracing::enabled!(tracing::Level::DEBUG) {
                 self.log_one_denial(take, decision);
             }
-            if let Some(summary) = self.path.counters.denial_summary() {
-                let (denied, allowed, since) = (summary.denied, summary.allowed, summary.since());
-                tracing::info!(path, denied, allowed, since, "requests were denied");
-            }
+            self.path.counters.denials_log.happened(|| {
+                let (path, name) = (
+                    Arc::clone(&self.path),
+                    Arc::clone(take.rule().shared_path()),
+                );
+                move || path.counters.log_denials(&name)
+            });
         }
         #[cfg(not(feature = "tracing"))]
         let _ = (take, decision);

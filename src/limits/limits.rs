@@ -15,7 +15,7 @@ use crate::fleet::{Member, OperatorKeys, Reports};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::{Crossing, Crossings, Gate, Headers, LockedOut, Options};
-use crate::layer::{RateLimitLayer, Warnings, on_lockout};
+use crate::layer::{RateLimitLayer, StoreLog, Warnings, on_lockout};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
 #[cfg(all(feature = "config", feature = "metrics"))]
@@ -71,6 +71,8 @@ pub struct Limits {
     pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
     /// What the layers of that store give back.
     pub(crate) refunds: RefundQueue,
+    /// What is logged of that store.
+    store_log: Arc<StoreLog>,
     pub(crate) paths: Arc<Paths>,
     /// What the layers made from now on begin with.
     pub(crate) defaults: Options,
@@ -109,6 +111,7 @@ impl Limits {
             rules,
             store: Arc::default(),
             refunds: RefundQueue::default(),
+            store_log: Arc::default(),
             paths: Arc::default(),
             defaults: Options::default(),
             operator_keys: Arc::default(),
@@ -133,6 +136,7 @@ impl Limits {
         let mut limits = self.with("store", |_| {});
         limits.store = Arc::new(OnceLock::from(shared(store)));
         limits.refunds = RefundQueue::default();
+        limits.store_log = Arc::default();
         limits
     }
 
@@ -451,6 +455,7 @@ impl Limits {
         // The store is made now, so that no request has to wait for it.
         self.store.get_or_init(default_store);
         gate.store = Arc::clone(&self.store);
+        gate.store_log = Arc::clone(&self.store_log);
         gate.warnings = Arc::clone(&self.warnings);
         gate.operator_keys = Arc::clone(&self.operator_keys);
         gate

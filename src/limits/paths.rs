@@ -50,6 +50,14 @@ impl Paths {
         }
     }
 
+    /// Logs what was denied since the last time.
+    pub(super) fn log_denials(&self) {
+        #[cfg(feature = "tracing")]
+        for (path, state) in &*lock(&self.states) {
+            state.counters.log_denials(path);
+        }
+    }
+
     /// What the layers have counted under these rules.
     pub(super) fn snapshot(&self, rules: &Rules) -> Snapshot {
         let paths = lock(&self.states);

@@ -244,6 +244,7 @@ impl Limits {
     /// # }
     /// ```
     pub async fn flush(&self, bound: Duration) -> bool {
+        self.paths.log_denials();
         self.refunds.flush(&**self.shared_store(), bound).await
     }
 }

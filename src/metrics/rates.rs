@@ -307,6 +307,23 @@ mod tests {
         assert!(missing.is_empty(), "{missing:?}");
     }
 
+    /// Each outcome is shown once, and each denial as one.
+    #[test]
+    fn each_outcome_is_shown() {
+        let shown = |counters: &RuleCounters, name: &str| {
+            let number = NUMBERS.iter().find(|(known, _)| *known == name);
+            number.expect("a number").1(&counters.numbers("a"))
+        };
+        for outcome in DecisionOutcome::ALL {
+            let counters = RuleCounters::default();
+            counters.numbers.decisions[outcome as usize][0].add(1);
+            let [allowed, denied, shadow] =
+                ["allowed", "denied", "shadow"].map(|name| shown(&counters, name));
+            assert_eq!(allowed + denied + shadow, 1, "{outcome:?}");
+            assert_eq!(denied == 1, outcome.is_denial(), "{outcome:?}");
+        }
+    }
+
     #[test]
     fn seconds_that_were_missed_are_empty() {
         let mut history = RateHistory::default();

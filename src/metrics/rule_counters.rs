@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 #[cfg(feature = "tracing")]
-use super::denial_summary::{DenialSummaries, DenialSummary};
+use super::denial_summary::DenialSummaries;
 use super::key_notes::KeyNotes;
 use super::named_counters::NamedCounters;
 use super::rule_snapshot::{DecisionOutcome, PlanSnapshot};
@@ -11,6 +11,7 @@ use crate::decision::{Decision, Source};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 use crate::key::KeyExtractor;
 use crate::rule::Rule;
+use crate::summed_log::{BoundedLines, SummedLog};
 use crate::sync::lock;
 
 /// What all layers of one path count.
@@ -28,6 +29,9 @@ pub(crate) struct RuleCounters {
     pub(crate) unmatched: AtomicCounter,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
+    /// When a line about denials is due.
+    pub(crate) denials_log: SummedLog,
+    pub(crate) lockout_lines: Arc<BoundedLines>,
     pub(crate) notes: KeyNotes,
     /// What makes the keys of layers that have a key of their own.
     extractors: Mutex<Vec<Weak<dyn KeyExtractor>>>,
@@ -123,16 +127,13 @@ impl RuleCounters {
         }
     }
 
-    /// What happened since the last summary of denials, if another one is due.
+    /// Logs how many requests of this path were denied since the last time. Returns whether there
+    /// were any.
     #[cfg(feature = "tracing")]
-    pub(crate) fn denial_summary(&self) -> Option<DenialSummary> {
-        self.summaries.next(|| {
-            let counted = self.numbers("");
-            let held = [DecisionOutcome::OnHold, DecisionOutcome::LockedOut];
-            let held: u64 = held.map(|it| counted.decisions(it)).iter().sum();
-            let allowed = counted.decisions(DecisionOutcome::Allowed);
-            (counted.denied() + held, allowed)
-        })
+    pub(crate) fn log_denials(&self, path: &str) -> bool {
+        let counted = self.numbers(path);
+        let allowed = counted.decisions(DecisionOutcome::Allowed);
+        self.summaries.log(path, counted.denied(), allowed)
     }
 
     /// What was counted under this rule.

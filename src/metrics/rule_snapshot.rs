@@ -18,12 +18,12 @@ impl RuleSnapshot {
         self.decisions[outcome as usize][source as usize]
     }
 
-    /// Requests that were denied by a quota, or by requests in progress.
+    /// Requests that were denied.
     #[cfg(any(feature = "page", feature = "tracing"))]
     pub(crate) fn denied(&self) -> u64 {
-        use DecisionOutcome::{Busy, Denied, Never};
-        let outcomes = [Denied, Busy, Never].into_iter();
-        outcomes.map(|outcome| self.decisions(outcome)).sum()
+        let denials = DecisionOutcome::ALL.into_iter();
+        let denials = denials.filter(|outcome| outcome.is_denial());
+        denials.map(|outcome| self.decisions(outcome)).sum()
     }
 
     /// Failures of the store by their kinds, also where a fallback decided.
@@ -104,6 +104,15 @@ named! {
 }
 
 impl DecisionOutcome {
+    /// Whether the request was denied, for whatever reason. A shadow rule denies nothing.
+    #[must_use]
+    pub const fn is_denial(self) -> bool {
+        match self {
+            Self::Denied | Self::Busy | Self::OnHold | Self::LockedOut | Self::Never => true,
+            Self::Allowed | Self::ShadowDenied => false,
+        }
+    }
+
     pub(crate) fn from_decision(decision: &Decision) -> Self {
         match decision.verdict() {
             Verdict::Allowed => Self::Allowed,

@@ -149,6 +149,10 @@ table! {
         blocked: Counter "tidegate_blocked_total"
             "Requests of keys that an operator blocks: denied without a question.";
 
+        /// How often failures have begun to [lock a key out](crate::rule::Lockout).
+        lockouts: Counter "tidegate_lockouts_total"
+            "How often failures have begun to lock a key out.";
+
         /// Requests that were admitted without a decision, because the rule or an error callback
         /// says so, as [`FailOpen`](crate::FailOpen) does.
         proceeded: Counter "tidegate_admitted_without_decision_total"

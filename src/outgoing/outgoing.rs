@@ -288,7 +288,7 @@ impl Outgoing {
             let (held, path) = (limits.hold_key_of(&take, pause).await, &*path);
             match held {
                 Ok(_) if FAILED.worked() => {
-                    trace::event!(warn: path, "holds are answered again");
+                    trace::event!(info: path, "holds are answered again");
                 }
                 Err(error) if FAILED.failed() => {
                     let error = error.to_string();

@@ -65,7 +65,7 @@ impl LocalFallback {
         }
         match &answer {
             Ok(decision) if decision.source() != Source::Cache && self.failures.worked() => {
-                trace::event!(warn: store, "the store decides again");
+                trace::event!(info: store, "the store decides again");
             }
             Err(failure) if ask.falls_back() => {
                 if self.failures.failed() {

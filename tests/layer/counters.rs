@@ -18,6 +18,24 @@ fn errors(snapshot: &RuleSnapshot) -> u64 {
     snapshot.errors().map(|(_, number)| number).sum()
 }
 
+/// Alerts and dashboard mean by a denial what the page does.
+#[test]
+fn denials_of_alerts() {
+    let denials = DecisionOutcome::ALL.into_iter().filter(|it| it.is_denial());
+    let denials: Vec<_> = denials.map(DecisionOutcome::name).collect();
+    for file in ["alerts.yml", "dashboard.json"] {
+        let file = kit::root().join("docs/metrics").join(file);
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let asked = text.matches(&denials.join("|")).count();
+        assert_eq!(
+            asked,
+            text.matches("|locked_out").count(),
+            "{}",
+            file.display()
+        );
+    }
+}
+
 #[tokio::test]
 async fn decisions_by_outcome_and_source() {
     let stores = Stores::start().await;

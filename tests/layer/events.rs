@@ -1,5 +1,9 @@
 //! What is logged, and how often.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidegate::store::StoreFuture;
+
 use crate::*;
 
 /// The only line, which has all these parts.
@@ -93,32 +97,94 @@ fn denials(log: &Log) -> Vec<String> {
     lines
 }
 
-/// However many requests are denied, and by however many layers of the rule.
+/// However many requests are denied, and by however many layers of the rule: the first at once, the
+/// others at the end of the ten seconds, or where the process ends before.
 #[tokio::test(start_paused = true)]
-async fn a_summary_of_denials_at_most_every_ten_seconds() {
+async fn denials_are_summed_up_every_ten_seconds() {
     let log = Log::start();
     let rule = Rule::new("p", [Quota::per_day(2)]).expect("valid");
     let limits = Limits::new([rule]).key(Everyone);
     let apps = [(); 2].map(|()| app_at("/p", limits.layer("p")));
+    let denied = async |times: usize| {
+        for _ in 0..times {
+            send(&apps[0], "/p").await;
+        }
+    };
     for _ in 0..99 {
         for app in &apps {
             send(app, "/p").await;
         }
-        advance(millis(100)).await;
+        sleep(millis(10)).await;
     }
-    // In 9.8 s.
-    let first = "path=\"p\" denied=1 allowed=2 since=\"the start\"";
+    let first = "path=\"p\" denied=1 allowed=2 seconds=0";
     only(&log.lines(), &["INFO", first]);
-    for (pause, denied, said) in [
-        (millis(200), 196, "10s"),
-        (119 * SECOND, 1, "119s"),
-        (3_601 * SECOND, 1, "60m"),
-        (80_000 * SECOND, 1, "22h"),
+    sleep(9 * SECOND).await;
+    assert_eq!(log.lines(), [""; 0]);
+    sleep(SECOND).await;
+    only(&log.lines(), &["denied=195 allowed=0 seconds=10"]);
+    sleep(11 * SECOND).await;
+    assert_eq!(log.lines(), [""; 0], "nothing was denied");
+    denied(3).await;
+    only(&log.lines(), &["denied=1 allowed=0 seconds=11"]);
+    assert!(limits.flush(SECOND).await);
+    only(&log.lines(), &["denied=2 allowed=0 seconds=0"]);
+}
+
+/// The last line of a process that ends within the ten seconds.
+#[test]
+fn denials_are_told_when_the_runtime_ends() {
+    let log = Log::start();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let app = app_at("/p", RateLimitLayer::new("p", WINDOW, 0));
+        for _ in 0..5 {
+            send(&app, "/p").await;
+        }
+    });
+    only(&log.lines(), &["denied=1 "]);
+    drop(runtime);
+    only(&log.lines(), &["denied=4 "]);
+}
+
+/// What becomes of the requests of an outage, once for all rules of its store, and what it was.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_told_once() {
+    let on_error = |path: &str, what: OnError| {
+        let rule = Rule::new(path, [Quota::per_day(9)]).expect("valid");
+        rule.with_on_error(what)
+    };
+    let paths = ["a", "b", "c"];
+    for (what, callback, said) in [
+        (OnError::Proceed, false, "admitted without a limit"),
+        (OnError::Respond, false, "answered 503"),
+        (OnError::Respond, true, "the error callback answers"),
     ] {
-        advance(pause).await;
-        send(&apps[0], "/p").await;
-        let since = format!("denied={denied} allowed=0 since=\"{said} ago\"");
-        only(&log.lines(), &[&since]);
+        let log = Log::start();
+        let fails = Arc::new(AtomicBool::new(true));
+        let is_failing = Arc::clone(&fails);
+        let store = Stub::answering(paused(), move |_| {
+            let error = StoreError::new(StoreErrorKind::Unavailable, "down");
+            let fails = is_failing.load(Ordering::Relaxed);
+            fails.then(|| StoreFuture::ready(Err(error)))
+        });
+        let mut limits = kit::limits(paths.map(|path| on_error(path, what)), store);
+        if callback {
+            limits = limits.on_error(FailOpen);
+        }
+        for path in paths {
+            let app = app_at("/", limits.layer(path));
+            statuses(&app, "/", "", 4).await;
+            advance(SECOND).await;
+        }
+        only(
+            &log.lines(),
+            &["WARN", "path=\"a\"", "no decisions: ", said],
+        );
+        fails.store(false, Ordering::Relaxed);
+        statuses(&app_at("/", limits.layer("b")), "/", "", 4).await;
+        let all = "the store decides again rules=3 requests=12 seconds=3";
+        only(&log.lines(), &["INFO", all]);
     }
 }
 

@@ -683,6 +683,34 @@ async fn in_shadow() {
     assert_eq!(counted.decisions(DecisionOutcome::ShadowDenied), 2);
 }
 
+/// A storm of stuffed credentials: each key is counted, and ten have a line of their own.
+#[tokio::test(start_paused = true)]
+async fn the_lines_of_a_storm_are_bounded() {
+    let log = kit::log::Log::start();
+    let world = world(locked(lockout()));
+    for account in 0..300 {
+        answers(&world, &account.to_string(), &[401; 4]).await;
+    }
+    tokio::time::sleep(10 * SECOND).await;
+    let lines = log.lines();
+    let number = |text: &str| lines.iter().filter(|it| it.contains(text)).count();
+    assert_eq!(number("a key is locked out"), 10, "{lines:?}");
+    assert_eq!(
+        number("more keys are locked out path=\"login\" keys=290"),
+        1
+    );
+    let counted = counted(&world.limits, "login");
+    assert_eq!(counted.lockouts, 300);
+    let denied = counted.decisions(DecisionOutcome::LockedOut);
+    assert_eq!(
+        number(&format!(
+            "requests were denied path=\"login\" denied={}",
+            denied - 1
+        )),
+        1
+    );
+}
+
 /// One line when a hold begins, without the key itself.
 #[tokio::test(start_paused = true)]
 async fn a_line_in_the_log() {

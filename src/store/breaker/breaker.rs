@@ -235,7 +235,7 @@ impl SharedState {
         let closed = self.change(|state| state.record_success(ticket));
         if closed && self.failures.worked() {
             let store = &*self.name;
-            trace::event!(warn: store, "the circuit breaker is closed again");
+            trace::event!(info: store, "the circuit breaker is closed again");
         }
     }
 

@@ -1,9 +1,13 @@
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::sync::lock;
 
 /// Decides when to log that something fails, and that it works again: once for each change, and at
-/// most once a second, however many requests notice.
+/// most once in ten seconds, however many requests notice.
 ///
 /// ```text
 /// if changes.failed() {
@@ -16,9 +20,12 @@ pub struct LogOnChange {
     is_failing: AtomicBool,
     /// Whether the failure was logged, so that the recovery has to be logged, too.
     is_logged: AtomicBool,
-    /// The second, counted from 1, in which a failure was logged last.
-    last_second: AtomicU64,
+    /// When a failure was logged last.
+    last: Mutex<Option<Instant>>,
 }
+
+/// The shortest time between two logged failures.
+const PAUSE: Duration = Duration::from_secs(10);
 
 impl LogOnChange {
     /// Nothing has failed.
@@ -26,12 +33,12 @@ impl LogOnChange {
         Self {
             is_failing: AtomicBool::new(false),
             is_logged: AtomicBool::new(false),
-            last_second: AtomicU64::new(0),
+            last: Mutex::new(None),
         }
     }
 
-    /// Notes a failure, and returns whether to log it. A failure that begins in the same second as
-    /// the last logged one is logged in the next second, if it lasts.
+    /// Notes a failure, and returns whether to log it. A failure that begins soon after the last
+    /// logged one is logged when the time is over, if it lasts.
     pub fn failed(&self) -> bool {
         // In the common case this only reads, so that threads do not compete for the cache line.
         let is_failing = self.is_failing.load(Ordering::Relaxed);
@@ -39,7 +46,7 @@ impl LogOnChange {
             return false;
         }
         self.is_failing.store(true, Ordering::Relaxed);
-        let is_to_log = self.is_first_in_this_second();
+        let is_to_log = self.may_log();
         if is_to_log {
             self.is_logged.store(true, Ordering::Relaxed);
         }
@@ -53,15 +60,20 @@ impl LogOnChange {
             && self.is_logged.swap(false, Ordering::Relaxed)
     }
 
-    fn is_first_in_this_second(&self) -> bool {
-        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-        let second = START.elapsed().as_secs() + 1;
-        self.last_second.swap(second, Ordering::Relaxed) != second
+    fn may_log(&self) -> bool {
+        let (mut last, now) = (lock(&self.last), Instant::now());
+        let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     #[test]
@@ -74,24 +86,22 @@ mod tests {
         assert!(!changes.worked());
     }
 
-    #[test]
-    fn a_failure_that_lasts_is_logged_in_the_end() {
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_lasts_is_logged_in_the_end() {
         let changes = LogOnChange::default();
         assert!(changes.failed() && changes.worked());
-        let started = Instant::now();
-        while !changes.failed() {
-            assert!(started.elapsed().as_secs() < 20, "never logged");
-            std::thread::yield_now();
-        }
+        advance(PAUSE - Duration::from_millis(1)).await;
+        assert!(!changes.failed());
+        advance(Duration::from_millis(1)).await;
+        assert!(changes.failed());
         assert!(!changes.failed());
         assert!(changes.worked());
     }
 
-    #[test]
-    fn at_most_one_change_a_second_is_logged() {
+    #[tokio::test(start_paused = true)]
+    async fn changes_are_logged_seldom() {
         let changes = LogOnChange::default();
         let logged = (0..10_000).filter(|_| changes.failed() | changes.worked());
-        // Each second at most a failure and its recovery, and this takes less than ten seconds.
-        assert!(logged.count() <= 20);
+        assert_eq!(logged.count(), 1, "the first failure and its end");
     }
 }

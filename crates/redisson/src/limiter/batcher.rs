@@ -145,7 +145,7 @@ impl Batcher {
         lock(&self.queue).worked();
         if self.state.failures.worked() {
             let limiter = &*self.request.name;
-            trace::event!(warn: limiter, "the limiter is answered again");
+            trace::event!(info: limiter, "the limiter is answered again");
         }
         if let Some(counted) = reply.redisson {
             lock(&self.state.redisson).add(counted, Instant::now());
