@@ -728,7 +728,7 @@ async fn a_line_in_the_log() {
         "path=\"login\"",
         "step=1",
         "until=\"",
-        " GMT\"",
+        "Z\"",
         "shadow=false",
     ] {
         assert!(line.contains(part), "{line}");
