@@ -116,17 +116,28 @@ sleep 0.2
 record Unavailable ping
 exec 3>&-
 
+address=$(hostname -I | cut -d ' ' -f 1)
+start --protected-mode yes
+record Refused -h "$address" ping
+
 start --cluster-enabled yes --cluster-config-file "$folder/nodes.conf"
 record Unavailable eval "$WRITE" 1 text
 # shellcheck disable=SC2046
 cli cluster addslots $(seq 0 16383)
 sleep 1
 record Configuration eval 'return 1' 2 a b
+cli config set cluster-allow-reads-when-down yes
+cli cluster delslots 0
+sleep 1
+record Unavailable eval "$WRITE" 1 text
 
 start --rename-command EVAL '' --rename-command EVALSHA ''
 record Configuration EVAL 'return 1' 0
 record Configuration EVALSHA 0 0
 if [[ $name == valkey ]]; then
+  start
+  cli acl setuser one on '>s' '~*' '+@all' db=0
+  record Refused --no-auth-warning --user one --pass s select 1
   start --enable-module-command yes
   cli module unload lua
   record Configuration EVAL 'return 1' 0

@@ -381,6 +381,129 @@ async fn peers_without_resp3() {
     }
 }
 
+/// A server in protected mode says it unasked, and hangs up.
+#[tokio::test]
+async fn a_server_in_protected_mode() {
+    // Nothing is sent: the kernel only looks for the way.
+    let way = std::net::UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    let Ok(()) = way.connect("192.0.2.1:1") else {
+        return eprintln!("NOT TESTED: this machine has no address beside 127.0.0.1");
+    };
+    let own = way.local_addr().expect("an address").ip().to_string();
+    let settings = ["--bind", "127.0.0.1", &own, "--protected-mode", "yes"];
+    let server = kit::Redis::start_with(&settings);
+    let url = server.url.replace("127.0.0.1", &own);
+    for url in [url.clone(), url.replace("redis://", "redis-cluster://")] {
+        let stopwatch = server.stopwatch();
+        let error = told_at_once(&url).await;
+        let waited = stopwatch.waited();
+        println!("| protected mode | {waited:?} | {error} |");
+        assert!(waited < SHORT, "{waited:?}");
+        assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+        assert!(error.to_string().contains("protected mode"), "{error}");
+    }
+}
+
+/// So does one whose connections are used up, and that may pass.
+#[tokio::test]
+async fn a_server_with_too_many_clients() {
+    let server = kit::Redis::start_with(&["--maxclients", "4"]);
+    let others: Vec<_> = (0..4).map(|_| server.connection()).collect();
+    let stopwatch = server.stopwatch();
+    let error = RedisStore::connect(&server.url).await;
+    let (error, waited) = (error.expect_err("no place"), stopwatch.waited());
+    println!("| max number of clients | {waited:?} | {error} |");
+    assert!(waited < SHORT, "{waited:?}");
+    let store = resilient(&server.url);
+    for error in [error, told_at_the_bound(&store).await] {
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        let text = error.to_string();
+        assert!(text.contains("max number of clients reached"), "{text}");
+    }
+    drop(others);
+    store.ready(PATIENT).await.expect("there are places");
+}
+
+/// It is asked for by one connection in each outage.
+#[tokio::test]
+async fn what_a_server_says_as_it_hangs_up() {
+    let heard = Arc::new(AtomicUsize::new(0));
+    let long = "x".repeat(1_000);
+    let said = format!("-DENIED a\u{1b}[31m\u{202e}b\u{7}c{long}\r\n");
+    let (server, url) = speaker("127.0.0.1:0", said.clone(), &heard).await;
+    let store = resilient(&url);
+    let error = store.ready(PATIENT).await.expect_err("it hangs up");
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("a[31mbc"), "{text:?}");
+    assert!((400..512).contains(&text.matches('x').count()), "{text:?}");
+    sleep(SECOND).await;
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    assert_eq!(
+        store.ready(PATIENT).await.expect_err("it").to_string(),
+        text
+    );
+
+    server.abort();
+    while store.ready(SHORT).await.expect_err("it").kind() == StoreErrorKind::Refused {
+        sleep(SHORT).await;
+    }
+    let (_server, url) = speaker(&url["redis://".len()..], said.clone(), &heard).await;
+    let error = store.ready(PATIENT).await.expect_err("another outage");
+    assert_eq!(
+        (error.kind(), heard.load(Ordering::Relaxed)),
+        (StoreErrorKind::Refused, 2)
+    );
+
+    let sentinel = format!("{}/limits", url.replace("redis://", "redis-sentinel://"));
+    let error = told_at_once(&sentinel).await;
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("a[31mbc"), "{error}");
+}
+
+/// Says this to each client that says nothing, counts these, and hangs up on all.
+async fn speaker(
+    at: &str,
+    said: String,
+    heard: &Arc<AtomicUsize>,
+) -> (tokio::task::JoinHandle<()>, String) {
+    let listener = tokio::net::TcpListener::bind(at).await;
+    let listener = listener.expect("a free port");
+    let url = format!("redis://{}", listener.local_addr().expect("an address"));
+    let heard = Arc::clone(heard);
+    let server = tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let (said, heard) = (said.clone(), Arc::clone(&heard));
+            tokio::spawn(async move {
+                let asks = client.read_u8();
+                if tokio::time::timeout(millis(50), asks).await.is_err() {
+                    heard.fetch_add(1, Ordering::Relaxed);
+                    let _ = client.write_all(said.as_bytes()).await;
+                }
+            });
+        }
+    });
+    (server, url)
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_or_not_permitted() {
+    let server = Process::start(&["--save", ""]);
+    let error = told_at_once(&format!("{}/99", server.url())).await;
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("index is out of range"));
+    server.run::<()>("ACL SETUSER takes on >s3cret ~* &* +@all -select");
+    let url = server.url().replace("//", "//takes:s3cret@");
+    let error = told_at_once(&format!("{url}/1")).await;
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("'select'"), "{error}");
+    // Valkey since 9.1 by `db=`, which no pattern of keys mends.
+    let url = peer("-NOPERM No permissions to access database\r\n".to_owned()).await;
+    let error = told_at_once(&url).await;
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    assert!(!error.to_string().contains("security.md"), "{error}");
+}
+
 /// A server that answers each command so, or without an answer hangs up.
 async fn peer(answer: String) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;

@@ -127,12 +127,13 @@ impl RedisStore {
 
     /// If it is the error of a user who may not do all that is needed, it says what does.
     fn with_acl_line(&self, error: StoreError) -> StoreError {
-        if !error.to_string().contains("o permissions") {
+        let said = error.to_string();
+        if !said.contains("o permissions") || said.contains("access database") {
             return error;
         }
         let prefix = self.ready_prefix();
         let message = format!(
-            "{error}: docs/security.md has the line of an ACL that suffices, whose keys contain \
+            "{said}: docs/security.md has the line of an ACL that suffices, whose keys contain \
              ~{prefix}{NAME}*"
         );
         StoreError::new(error.kind(), message).with_source(error)

@@ -21,12 +21,13 @@ pub(super) fn store_error(label: &str, error: RedisError) -> StoreError {
         StoreErrorKind::ReadOnly => "takes no writes",
         StoreErrorKind::WrongType => "holds a value of the wrong type under this key",
         StoreErrorKind::OutOfMemory => "is out of memory",
-        StoreErrorKind::Configuration if is_crossing_slots(&error) => {
+        StoreErrorKind::Configuration if has_code(&error, "CROSSSLOT") => {
             "would need keys in several slots of the cluster: what a name or prefix has between \
              its braces decides on the slot, so they have to match, with something between them; \
              or it is a node of a cluster at a redis:// address: use redis-cluster://"
         }
-        StoreErrorKind::Configuration if is_redirection(&error) => {
+        // Connections to a cluster follow these, so it is one to a single server.
+        StoreErrorKind::Configuration if has_code(&error, "MOVED") || has_code(&error, "ASK") => {
             "is a node of a cluster: use redis-cluster:// (or RedisAddress::cluster)"
         }
         StoreErrorKind::Configuration if is_without_scripts(&error) => {
@@ -85,32 +86,18 @@ fn is_without_resp3(error: &RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported || has_code(error, "NOPROTO") || is_unknown
 }
 
-/// Whether the keys of a call are of several slots.
-fn is_crossing_slots(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot)
-}
-
-/// Whether a node of a cluster refuses because another node serves the slot. Connections to a
-/// cluster follow these refusals, so only a connection to a single server returns such an error.
-fn is_redirection(error: &RedisError) -> bool {
-    use ServerErrorKind::{Ask, Moved};
-    matches!(error.kind(), ErrorKind::Server(Moved | Ask))
-}
-
 /// The server's codes, and the kinds of error that they stand for.
-const CODES: [(&str, StoreErrorKind); 6] = [
+const CODES: [(&str, StoreErrorKind); 7] = [
     ("WRONGTYPE", StoreErrorKind::WrongType),
     ("OOM", StoreErrorKind::OutOfMemory),
     ("READONLY NOREPLICAS MISCONF", StoreErrorKind::ReadOnly),
-    ("NOAUTH WRONGPASS NOPERM", StoreErrorKind::Refused),
-    (
-        "BUSY LOADING MASTERDOWN CLUSTERDOWN TRYAGAIN",
-        StoreErrorKind::Unavailable,
-    ),
+    ("NOAUTH WRONGPASS NOPERM DENIED", StoreErrorKind::Refused),
+    ("BUSY LOADING MASTERDOWN", StoreErrorKind::Unavailable),
+    ("CLUSTERDOWN TRYAGAIN", StoreErrorKind::Unavailable),
     ("CROSSSLOT MOVED ASK", StoreErrorKind::Configuration),
 ];
 /// What the messages of errors without a code of their own say.
-const PHRASES: [(&str, StoreErrorKind); 6] = [
+const PHRASES: [(&str, StoreErrorKind); 10] = [
     (KEY_IS_FORBIDDEN, StoreErrorKind::Refused),
     (FAILURE_IN_SCRIPT, StoreErrorKind::Refused),
     ("can't run this command", StoreErrorKind::Refused),
@@ -118,6 +105,11 @@ const PHRASES: [(&str, StoreErrorKind); 6] = [
     ("max number of clients", StoreErrorKind::Unavailable),
     // The connection was closed in the middle of a reply.
     ("Unexpected end of input", StoreErrorKind::Unavailable),
+    ("while the cluster is down", StoreErrorKind::Unavailable),
+    // The client takes away the code of the reply to `SELECT`.
+    ("o permissions to", StoreErrorKind::Refused),
+    ("is busy running", StoreErrorKind::Unavailable),
+    ("refused to switch database", StoreErrorKind::Configuration),
 ];
 /// The error of a script whose user may not use one of its keys.
 const KEY_IS_FORBIDDEN: &str = "can't access at least one of the keys";
@@ -132,9 +124,7 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
         ErrorKind::InvalidClientConfig | ErrorKind::MasterNameNotFoundBySentinel => {
             return StoreErrorKind::Configuration;
         }
-        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => {
-            return StoreErrorKind::Unavailable;
-        }
+        ErrorKind::Io => return StoreErrorKind::Unavailable,
         _ if is_without_scripts(error) || is_without_struct(error) || is_without_resp3(error) => {
             return StoreErrorKind::Configuration;
         }
@@ -150,7 +140,7 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
 
 /// Whether the server has answered with this code. Before version 7, the code of an error inside a
 /// script is in the middle of the message, and the code is `ERR`.
-fn has_code(error: &RedisError, code: &str) -> bool {
+pub(super) fn has_code(error: &RedisError, code: &str) -> bool {
     match error.code() {
         Some("ERR") => {
             let message = error.detail().unwrap_or_default();
@@ -255,6 +245,34 @@ mod tests {
                 text.contains(lacks) && !text.contains("traceback"),
                 "{text}"
             );
+        }
+    }
+
+    /// The client has its own words for what a server replies to `SELECT`, and no code.
+    #[test]
+    fn replies_to_select() {
+        use StoreErrorKind::{Configuration, Refused, Unavailable};
+        for (reply, kind) in [
+            ("DB index is out of range", Configuration),
+            ("SELECT is not allowed in cluster mode", Configuration),
+            ("No permissions to access database", Refused),
+            (
+                "User gate has no permissions to run the 'select' command",
+                Refused,
+            ),
+            (
+                "Redis is busy running a script. You can only call SCRIPT KILL.",
+                Unavailable,
+            ),
+        ] {
+            let error = RedisError::from((
+                ServerErrorKind::ResponseError.into(),
+                "Redis server refused to switch database",
+                reply.to_owned(),
+            ));
+            let error = store_error("redis", error);
+            assert_eq!(error.kind(), kind, "{reply}");
+            assert!(!error.to_string().contains("gate"), "{error}");
         }
     }
 

@@ -1,6 +1,7 @@
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionLike, MultiplexedConnection, SendError};
@@ -8,18 +9,23 @@ use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline,
-    ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
+    ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 use smallvec::{SmallVec, smallvec};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, broadcast};
+use tokio::time::timeout;
 
 use super::address::Server;
 use super::call_id::CallId;
+use super::errors::has_code;
 use super::reconnector::within;
 use super::scripts::Preload;
 use super::server_clock::ServerClock;
 use super::silence::Activity;
 use crate::in_flight_counter::InFlightCounter;
+use crate::sync::lock;
 
 /// A listener that leaves more messages than this unread gets the error that it has missed some.
 const MAX_UNREAD: usize = 1_024;
@@ -312,15 +318,64 @@ pub(super) async fn connect(
         RESP3 (twemproxy), by one with no server behind it, or by a server that wants TLS";
     // Within TLS it may be the handshake that has failed.
     let is_plain = !matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-    let client = client(info)?;
-    let connected = client.get_multiplexed_async_connection_with_config(config);
-    connected.await.map_err(|error| {
-        let is_closed = error.is_connection_dropped() && !error.is_connection_refusal();
-        match is_plain && is_closed {
-            true => io::Error::new(io::ErrorKind::ConnectionReset, HUNG_UP).into(),
-            false => error,
-        }
+    let connected = connect_as_is(client(info)?, config).await;
+    connected.map_err(|error| match is_plain && is_hang_up(&error) {
+        true => io::Error::new(io::ErrorKind::ConnectionReset, HUNG_UP).into(),
+        false => error,
     })
+}
+
+/// The same for any client, without a guess at who hangs up. What a server says unasked before it
+/// does is the error: that it is in protected mode, or that its connections are used up. One more
+/// connection hears it in each outage, and not in each attempt: there may be too many already.
+pub(super) async fn connect_as_is(
+    client: Client,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    /// The errors of the servers that hang up, until attempts to connect to them end otherwise.
+    static HEARD: Mutex<BTreeMap<String, RedisError>> = Mutex::new(BTreeMap::new());
+    let connected = client.get_multiplexed_async_connection_with_config(config);
+    let connected = connected.await;
+    let address = client.get_connection_info().addr();
+    let known = lock(&HEARD).remove(&address.to_string());
+    match connected {
+        Err(error) if is_hang_up(&error) => {
+            let error = match known {
+                Some(known) => known,
+                None => last_words(address).await.unwrap_or(error),
+            };
+            lock(&HEARD).insert(address.to_string(), error.clone());
+            Err(error)
+        }
+        other => other,
+    }
+}
+
+/// Whether a peer has accepted a connection and closed it.
+fn is_hang_up(error: &RedisError) -> bool {
+    error.is_connection_dropped() && !error.is_connection_refusal()
+}
+
+/// How long a server is listened to that is asked nothing, and how much is read.
+const MAX_HEARD: (Duration, u64) = (Duration::from_millis(250), 512);
+
+/// The error that a server says unasked. The client loses it: it has asked nothing yet. Of what is
+/// not ASCII and visible nothing is left, since it goes into logs.
+async fn last_words(address: &ConnectionAddr) -> Option<RedisError> {
+    let ConnectionAddr::Tcp(host, port) = address else {
+        return None;
+    };
+    let mut heard = Vec::new();
+    let listen = async {
+        let server = TcpStream::connect((&**host, *port)).await?;
+        server.take(MAX_HEARD.1).read_to_end(&mut heard).await
+    };
+    // What has come by then counts.
+    let _ = timeout(MAX_HEARD.0, listen).await;
+    let line = heard.split(|byte| b"\r\n".contains(byte)).next()?;
+    let visible = line.iter().filter(|byte| matches!(byte, b' '..=b'~'));
+    let line: Vec<u8> = visible.chain(b"\r\n").copied().collect();
+    redis::parse_redis_value(&line).ok()?.extract_error().err()
 }
 
 /// A connection without time limits of its own: every caller limits the time of the whole
@@ -417,21 +472,16 @@ fn evicts_keys(memory: &Value) -> bool {
 
 /// Whether the server forbids a command or does not know it.
 pub(super) fn is_not_available(error: &RedisError) -> bool {
-    let is_forbidden = error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
-    let is_unknown = error
-        .detail()
-        .is_some_and(|detail| detail.starts_with("unknown command"));
-    is_forbidden || is_unknown
+    let detail = error.detail().unwrap_or_default();
+    has_code(error, "NOPERM") || detail.starts_with("unknown command")
 }
 
 /// Fails if the reply to `ROLE` names another role than master.
 fn check_is_master(role: &Value) -> RedisResult<()> {
     match role {
         Value::Array(parts) if parts.first().and_then(text) != Some("master") => {
-            Err(RedisError::from((
-                ErrorKind::Io,
-                "the server that the sentinels name is no master (yet, or any more)",
-            )))
+            let message = "the server that the sentinels name is no master (yet, or any more)";
+            Err(RedisError::from((ErrorKind::Io, message)))
         }
         _ => Ok(()),
     }

@@ -25,7 +25,7 @@ use redis::{Client, ErrorKind, ProtocolVersion, RedisError, RedisResult, cmd};
 use tokio::time::{sleep, timeout};
 
 use super::address::{RedisAddress, Server};
-use super::link::{client_as_is, unbounded};
+use super::link::{client_as_is, connect_as_is, unbounded};
 use super::reconnector::within;
 use crate::jitter;
 
@@ -123,9 +123,7 @@ impl Sentinels {
     /// Asks one sentinel for the master, over a connection of its own.
     async fn query(&self, sentinel: &Server) -> RedisResult<NamedMaster> {
         let client = sentinel_client(sentinel).await?;
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&unbounded())
-            .await?;
+        let mut connection = connect_as_is(client, &unbounded()).await?;
         let command = |name: &str| {
             let mut command = cmd("SENTINEL");
             command.arg(name).arg(&*self.master);
@@ -146,9 +144,8 @@ impl Sentinels {
 
     /// The error, or a clearer one if it says that the sentinel does not know the master's name.
     fn with_unknown_master(&self, error: RedisError) -> RedisError {
-        let is_unknown = error
-            .detail()
-            .is_some_and(|detail| detail.contains("No such master"));
+        let detail = error.detail().unwrap_or_default();
+        let is_unknown = detail.contains("No such master");
         if is_unknown { self.unknown() } else { error }
     }
 

@@ -175,9 +175,8 @@ impl Server {
 
     /// Whether somebody waits for credentials right now.
     pub(in crate::connection) fn is_asking(&self) -> bool {
-        self.provider
-            .as_ref()
-            .is_some_and(|provider| provider.asking.number() > 0)
+        let provider = self.provider.as_ref();
+        provider.is_some_and(|provider| provider.asking.number() > 0)
     }
 }
 
