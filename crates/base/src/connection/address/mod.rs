@@ -48,7 +48,7 @@ use crate::error::StoreError;
 /// - Special characters are percent-encoded: `%40` for `@`, `%2F` for `/`, `%3F` for `?`, `%23` for
 ///   `#`.
 /// - `valkey` may be written instead of `redis`, and `valkeys` instead of `rediss`.
-/// - A cluster has only the database 0.
+/// - In a cluster only the database 0 works, also on Valkey 9 with `cluster-databases`.
 ///
 /// `Debug` and `Display` show hosts and ports, and never a user or a password.
 ///
@@ -296,8 +296,8 @@ impl RedisAddress {
         self
     }
 
-    /// The database. Default: that of the URL, or 0. A cluster has only the database 0; connecting
-    /// with another one fails.
+    /// The database. Default: that of the URL, or 0. In a cluster only the database 0 works;
+    /// connecting with another one fails.
     #[must_use]
     pub fn db(mut self, db: u32) -> Self {
         self.data = self.data.set_db(i64::from(db));
@@ -408,7 +408,8 @@ impl RedisAddress {
     pub(super) fn checked(self) -> Result<Self, StoreError> {
         #[cfg(feature = "cluster")]
         if self.topology == Topology::Cluster && self.data.db() != 0 {
-            return Err(invalid_address("a cluster has the database 0 only"));
+            let message = "in a cluster only the database 0 works, also on Valkey 9";
+            return Err(invalid_address(message));
         }
         Ok(self)
     }
