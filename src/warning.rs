@@ -150,7 +150,7 @@ pub enum WarningKind {
     /// Redis has decided nothing in the ten seconds since it was asked first, and nothing until now.
     NoDecision,
     /// Redis evicts keys when its memory is full. Each connection looks when it begins, and logs
-    /// it.
+    /// it; another one begins where Redis says that its memory is full.
     RedisEvicts,
     /// A memory store has had 80 % of the keys that it may have, or of those that may have failed
     /// under a [lock-out](crate::Rule::with_lockout).

@@ -88,21 +88,47 @@ async fn a_killed_server_fails_fast_and_comes_back() {
     }
 }
 
-/// A server that stays read-only is not flooded with connections either.
+/// A server that takes no writes says so to all who ask, is connected to less and less often, and
+/// decides at once when it is a master again. Another one behind its name is found.
 #[tokio::test]
-async fn reconnecting_is_paced() {
-    let (replica, master) = (Redis::start(), Redis::start());
+async fn a_replica_says_so() {
+    let (replica, other) = (Redis::start(), Redis::start());
     let proxy = Proxy::start(&replica.url).await;
     let store = RedisStore::connect(&proxy.url).await.expect("it runs");
-    replica.follow(&master.url);
-    let started = Instant::now();
-    while started.elapsed() < millis(1_200) {
-        let _ = failure(&store).await;
+    for command in ["REPLICAOF NO ONE", "CONFIG SET replica-serve-stale-data no"] {
+        replica.follow("redis://127.0.0.1:1");
+        let (before, began) = (proxy.accepted(), Instant::now());
+        let (mut asked, mut late) = (0, 0);
+        while began.elapsed() < millis(4_000) {
+            let (kind, _) = failure(&store).await;
+            asked += 1;
+            late += usize::from(kind != StoreErrorKind::ReadOnly);
+            sleep(millis(5)).await;
+        }
+        let made = proxy.accepted() - before;
+        assert!((2..=7).contains(&made), "{made} connections");
+        assert!(
+            late * 10 < asked,
+            "{late} of {asked} were told something else"
+        );
+        run(&replica, command);
+        if command.starts_with("REPLICAOF") {
+            let back = replica.stopwatch();
+            is_back(&store).await;
+            assert!(back.waited() < HICCUP, "{:?}", back.waited());
+        }
     }
-    let before = proxy.accepted();
-    assert!((2..=12).contains(&before), "{before} connections");
+    proxy.lead_to(&other.url);
+    is_back(&store).await;
+}
 
-    // Nor is one that hangs up on everybody.
+#[tokio::test]
+async fn reconnecting_is_paced() {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = RedisStore::connect(&proxy.url).await.expect("it runs");
+    is_back(&store).await;
+    let before = proxy.accepted();
     proxy.cut_after(millis(5));
     sleep(millis(1_200)).await;
     let made = proxy.accepted() - before;

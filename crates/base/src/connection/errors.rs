@@ -144,9 +144,8 @@ pub(super) fn has_code(error: &RedisError, code: &str) -> bool {
     match error.code() {
         Some("ERR") => {
             let message = error.detail().unwrap_or_default();
-            message
-                .split(|c: char| !c.is_ascii_uppercase())
-                .any(|word| word == code)
+            let mut words = message.split(|c: char| !c.is_ascii_uppercase());
+            words.any(|word| word == code)
         }
         known => known == Some(code),
     }
@@ -180,11 +179,17 @@ pub(super) fn is_mistake(error: &RedisError) -> bool {
     matches!(kind_of(error), Configuration | Refused)
 }
 
-/// Whether the connection has to be replaced: it is broken, or the server has become a replica or
-/// lost its master, so that another server may be at the address by now.
-pub(super) fn needs_another_connection(error: &RedisError) -> bool {
-    let is_broken = error.is_unrecoverable_error() || error.is_connection_dropped();
-    is_broken || has_code(error, "READONLY") || has_code(error, "MASTERDOWN")
+/// Whether the connection is broken.
+pub(super) fn is_broken(error: &RedisError) -> bool {
+    error.is_unrecoverable_error() || error.is_connection_dropped()
+}
+
+/// Whether the server takes no writes for now: it has become a replica or lost its master, so that
+/// another server may be at the address by now, or its memory is full, so that somebody may let it
+/// evict keys.
+pub(super) fn takes_no_writes(error: &RedisError) -> bool {
+    let codes = ["READONLY", "MASTERDOWN", "OOM"];
+    codes.iter().any(|code| has_code(error, code))
 }
 
 /// The error for an address that makes no sense.

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use tokio::task::unconstrained;
 
 use super::call_id::{CallId, NumberedReply};
-use super::errors::{is_about_a_key, is_unknown_script, needs_another_connection, store_error};
+use super::errors::{is_about_a_key, is_broken, is_unknown_script, store_error, takes_no_writes};
 use super::link::{Commands, Link, Replies, RoundTrip};
 use super::node::Endpoint;
 use super::question::{CallQuestion, Label, Question, SendOptions};
@@ -290,11 +290,14 @@ impl Carrier {
         fail(questions, &error);
     }
 
-    /// An error of the client or the server, as callers get it. Closes the link if it has to be
-    /// replaced.
+    /// An error of the client or the server, as callers get it. Closes the link if it is broken, and
+    /// has another one made beside it if the server takes no writes.
     pub fn error(&self, error: RedisError) -> StoreError {
-        if needs_another_connection(&error) {
+        if is_broken(&error) {
             self.link.close();
+        }
+        if takes_no_writes(&error) {
+            self.link.inner.takes_no_writes.set();
         }
         store_error(&self.label().text, error)
     }

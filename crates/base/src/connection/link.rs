@@ -47,7 +47,7 @@ pub(super) type Replies = SmallVec<[Value; 1]>;
 ///
 /// ```text
 /// open -> in use -> closed by the server       (push_handler: Disconnection)
-///                -> closed by the asking task (a reply of another call, READONLY, an I/O error)
+///                -> closed by the asking task (a reply of another call, an I/O error)
 ///                -> closed by the reconnector  (replaced, or its task was aborted)
 /// ```
 #[derive(Clone)]
@@ -65,25 +65,29 @@ pub struct RoundTrip {
     pub answered: Instant,
 }
 
-/// Whether a link is closed.
+/// What happens to a link once, and is never undone.
 #[derive(Default)]
-struct Closing {
-    is_closed: AtomicBool,
+pub(super) struct Flag {
+    is_set: AtomicBool,
     changed: Notify,
 }
 
-impl Closing {
-    fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
+impl Flag {
+    pub(super) fn set(&self) {
+        self.is_set.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
 
-    /// Completes when it is closed.
-    async fn closed(&self) {
-        // Made before the look: a close in between wakes it.
-        let closed = self.changed.notified();
-        if !self.is_closed.load(Ordering::SeqCst) {
-            closed.await;
+    pub(super) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::SeqCst)
+    }
+
+    /// Completes when it is set.
+    pub(super) async fn comes(&self) {
+        // Made before the look: what sets it in between wakes it.
+        let set = self.changed.notified();
+        if !self.is_set() {
+            set.await;
         }
     }
 }
@@ -98,7 +102,9 @@ pub(super) struct LinkInner {
     /// other server.
     #[cfg_attr(not(feature = "sentinel"), expect(dead_code))]
     pub(super) epoch: u64,
-    closing: Arc<Closing>,
+    closing: Arc<Flag>,
+    /// The server has refused to write.
+    pub(super) takes_no_writes: Flag,
     messages: broadcast::Sender<Arc<str>>,
     /// Whether the server evicts keys when its memory is full.
     pub(super) evicts: bool,
@@ -117,7 +123,7 @@ impl Link {
         epoch: u64,
         preload: &Preload,
     ) -> RedisResult<Self> {
-        let closing = Arc::<Closing>::default();
+        let closing = Arc::<Flag>::default();
         let messages = broadcast::Sender::new(MAX_UNREAD);
         let (info, logged_in_until) = server.with_credentials().await?;
         let config = unbounded().set_push_sender(push_handler(&closing, &messages));
@@ -129,6 +135,7 @@ impl Link {
             logged_in_until,
             epoch,
             closing,
+            takes_no_writes: Flag::default(),
             messages,
             evicts,
             activity: Activity::new(),
@@ -165,7 +172,7 @@ impl Link {
         let replies = tokio::select! {
             biased;
             replies = replies => replies?,
-            () = inner.closing.closed() => return Err(closed_before_reply()),
+            () = inner.closing.comes() => return Err(closed_before_reply()),
         };
         let answered = Instant::now();
         inner.activity.reply_arrived(answered);
@@ -233,29 +240,29 @@ impl Link {
 
     /// Closes the connection for all clones. Outstanding requests fail.
     pub(super) fn close(&self) {
-        self.inner.closing.close();
+        self.inner.closing.set();
     }
 
     /// Whether the connection is closed.
     pub(super) fn is_closed(&self) -> bool {
-        self.inner.closing.is_closed.load(Ordering::Relaxed)
+        self.inner.closing.is_set()
     }
 
     /// Completes when the connection is closed.
     pub(super) async fn closed(&self) {
-        self.inner.closing.closed().await
+        self.inner.closing.comes().await
     }
 }
 
 /// Handles what the server sends without being asked: the end of the connection, and messages.
 fn push_handler(
-    closing: &Arc<Closing>,
+    closing: &Arc<Flag>,
     messages: &broadcast::Sender<Arc<str>>,
 ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
     let (closing, messages) = (Arc::clone(closing), messages.clone());
     move |push| {
         match push.kind {
-            PushKind::Disconnection => closing.close(),
+            PushKind::Disconnection => closing.set(),
             PushKind::Message | PushKind::SMessage | PushKind::SUnsubscribe => {
                 if let Some(channel) = push.data.first().and_then(text) {
                     // It fails if there is no listener.
@@ -462,9 +469,8 @@ pub(super) async fn handshake(
 fn evicts_keys(memory: &Value) -> bool {
     let setting = |name: &str| {
         let lines = text(memory)?.lines();
-        lines
-            .filter_map(|line| line.split_once(':'))
-            .find(|line| line.0 == name)
+        let mut settings = lines.filter_map(|line| line.split_once(':'));
+        settings.find(|setting| setting.0 == name)
     };
     let is_bounded = setting("maxmemory").is_some_and(|(_, bytes)| bytes != "0");
     is_bounded && setting("maxmemory_policy").is_some_and(|(_, policy)| policy != "noeviction")

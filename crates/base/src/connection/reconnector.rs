@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, select_all};
 use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::address::Server;
 use super::link::{Link, Role};
@@ -27,7 +27,8 @@ const MAX_BEHIND: Duration = Duration::from_millis(10);
 ///
 /// A connection that breaks is replaced immediately. A silent one is not given up before another
 /// one has proved that the server executes scripts over it: the server may just be slow, and then
-/// the silent connection is as good as any.
+/// the silent connection is as good as any. One to a server that takes no writes is kept as well,
+/// until another one is there: callers hear what the server says, and at once when it writes again.
 ///
 /// A node has two tasks; this one alone opens and replaces links. A link is silent if a request is
 /// outstanding and nothing arrives for max(100 ms, twice the shortest timeout in use), at most one
@@ -64,6 +65,7 @@ impl Reconnector {
     /// connect -> Up -> watch -> closed, or the master has moved -> connect
     ///                        -> silent -> replace -> another link answers first -> watch it
     ///                                             -> a reply arrives after all -> keep watching
+    ///                        -> takes no writes -> pause -> replace -> another link -> watch it
     /// ```
     pub(super) async fn run(mut self) {
         let mut link = self.connect().await;
@@ -88,11 +90,10 @@ impl Reconnector {
     async fn connect(&mut self) -> Link {
         loop {
             let attempts = &mut self.attempts;
-            let attempt = attempts.next(&self.target, &self.preload, Proof::Opened);
+            let attempt = attempts.next(&self.target, &self.preload, false);
             match attempt.await {
                 Ok(link) => {
-                    self.warn(&link);
-                    self.state.send_replace(LinkState::Up(link.clone()));
+                    self.put_up(&link);
                     return link;
                 }
                 Err(error) => self.fail(error),
@@ -100,8 +101,9 @@ impl Reconnector {
         }
     }
 
-    /// Logs once that the server evicts keys.
-    fn warn(&mut self, link: &Link) {
+    /// Publishes the link. Logs once that the server evicts keys.
+    fn put_up(&mut self, link: &Link) {
+        self.state.send_replace(LinkState::Up(link.clone()));
         if link.inner.evicts && !self.has_warned {
             self.has_warned = true;
             event!(warn: "{EVICTS}");
@@ -118,16 +120,16 @@ impl Reconnector {
     /// connection that has taken its place.
     async fn watch(&mut self, link: &Link) -> Option<Link> {
         loop {
-            let is_silent = tokio::select! {
+            let is_open = tokio::select! {
                 () = link.closed() => false,
                 () = self.target.moved_away_from(link) => false,
                 () = silence(link, &self.shortest_timeout) => true,
+                () = self.attempts.pause_without_writes(link) => true,
             };
             self.failed.notify_one();
-            let end = if is_silent {
-                self.replace(link).await
-            } else {
-                SilenceEnd::Closed
+            let end = match is_open {
+                true => self.replace(link).await,
+                false => SilenceEnd::Closed,
             };
             match end {
                 SilenceEnd::ReplyArrived => {}
@@ -145,14 +147,15 @@ impl Reconnector {
     /// The new link must have executed a script, because a server that is paused for writes still
     /// accepts connections and answers `PING`. While attempts fail, the silent link is kept for the
     /// questions under way; new ones get the error, unless it is a timeout in the first second of
-    /// the silence.
+    /// the silence. A link that takes no writes is replaced by any other, and is in use until then.
     async fn replace(&mut self, link: &Link) -> SilenceEnd {
         loop {
+            let takes_writes = !link.inner.takes_no_writes.is_set();
             let attempts = &mut self.attempts;
-            let attempt = attempts.next(&self.target, &self.preload, Proof::ScriptCall);
+            let attempt = attempts.next(&self.target, &self.preload, takes_writes);
             let outcome = tokio::select! {
                 biased;
-                () = link.inner.activity.not_silent(&self.shortest_timeout) => {
+                () = link.inner.activity.not_silent(&self.shortest_timeout), if takes_writes => {
                     return self.keep(link);
                 }
                 () = link.closed() => return SilenceEnd::Closed,
@@ -162,15 +165,17 @@ impl Reconnector {
                 Ok(other) => {
                     // A server that was paused answers over both connections, over `link` first.
                     let reply = link.inner.activity.not_silent(&self.shortest_timeout);
-                    if timeout(MAX_BEHIND, reply).await.is_ok() {
+                    let answers = timeout(MAX_BEHIND, reply).await.is_ok();
+                    if takes_writes && answers {
                         return self.keep(link);
                     }
-                    self.state.send_replace(LinkState::Up(other.clone()));
+                    self.put_up(&other);
                     return SilenceEnd::Replaced(other);
                 }
                 // Questions with longer timeouts may still be answered over `link`.
                 Err(error)
-                    if error.is_timeout() && link.inner.activity.silent_for() < MAX_SILENCE => {}
+                    if (error.is_timeout() || !takes_writes)
+                        && link.inner.activity.silent_for() < MAX_SILENCE => {}
                 Err(error) => self.fail(error),
             }
         }
@@ -179,7 +184,7 @@ impl Reconnector {
     /// Gives up the attempts to replace a connection on which a reply has arrived.
     fn keep(&mut self, link: &Link) -> SilenceEnd {
         self.attempts.clear();
-        self.state.send_replace(LinkState::Up(link.clone()));
+        self.put_up(link);
         SilenceEnd::ReplyArrived
     }
 }
@@ -231,15 +236,9 @@ pub(super) const MAX_ATTEMPT: Duration = Duration::from_secs(2);
 /// How long an attempt runs alone before the next one begins beside it.
 const MIN_ALONE: Duration = Duration::from_millis(300);
 
-/// What a new connection has to prove before it is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
-    /// That it can be opened.
-    Opened,
-    /// That the server executes scripts over it. Without that it is no better than the silent
-    /// connection that it is to replace.
-    ScriptCall,
-}
+/// The longest pause before a server that takes no writes is connected to again, and up to half of
+/// it more.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// The attempts to connect to one server: at most two are in progress.
 ///
@@ -262,6 +261,8 @@ pub(super) struct Attempts {
     next_at: Option<Instant>,
     /// How long an attempt runs alone, from what the last successful one took.
     alone: Option<Duration>,
+    /// Before a server that takes no writes is connected to again.
+    pause: Duration,
 }
 
 impl Attempts {
@@ -270,11 +271,14 @@ impl Attempts {
     /// Dropping the future ends nothing: the attempts stay in `self`, and go on when it is called
     /// again. When an attempt has to begin beside another one, this returns an error, so that
     /// questions hear that the server cannot be reached.
+    ///
+    /// With `proves` the server must execute a script over the link: else it would be no better
+    /// than the silent one that it is to replace.
     pub(super) async fn next(
         &mut self,
         target: &Target,
         preload: &Preload,
-        proof: Proof,
+        proves: bool,
     ) -> RedisResult<Link> {
         loop {
             let alone = self.alone.unwrap_or(MIN_ALONE);
@@ -294,7 +298,7 @@ impl Attempts {
                 () = sleep_until(next_at) => {
                     let is_beside = !self.in_progress.is_empty();
                     self.in_progress.truncate(1);
-                    self.begin(target.clone(), preload.clone(), proof);
+                    self.begin(target.clone(), preload.clone(), proves);
                     self.next_at = Some(Instant::now() + alone);
                     if is_beside {
                         let is_asking = matches!(target, Target::Server(it) if it.is_asking());
@@ -306,17 +310,28 @@ impl Attempts {
         }
     }
 
+    /// Completes when the server takes no writes, at once for a link that was well. From one link
+    /// that takes none to the next the pause doubles.
+    async fn pause_without_writes(&mut self, link: &Link) {
+        link.inner.takes_no_writes.comes().await;
+        if link.inner.activity.start.elapsed() > MAX_PAUSE {
+            self.pause = Duration::ZERO;
+        }
+        sleep(self.pause + jitter::up_to(self.pause / 2)).await;
+        self.pause = (2 * self.pause).clamp(ATTEMPT_INTERVAL, MAX_PAUSE);
+    }
+
     /// Gives up all attempts in progress.
     pub(super) fn clear(&mut self) {
         self.in_progress.clear();
     }
 
     /// Starts one attempt. Its outcome comes with the instant at which it began.
-    fn begin(&mut self, target: Target, preload: Preload, proof: Proof) {
+    fn begin(&mut self, target: Target, preload: Preload, proves: bool) {
         let begun = Instant::now();
         let attempt = within(MAX_ATTEMPT, async move {
             let link = target.connect(&preload).await?;
-            if proof == Proof::ScriptCall {
+            if proves {
                 link.check().await?;
             }
             Ok(link)
@@ -377,9 +392,8 @@ impl Target {
             }
             #[cfg(feature = "sentinel")]
             Self::Master(sentinels) => {
-                let inner = &link.inner;
-                let server = inner.server.info.addr().to_string();
-                sentinels.moved(&server, inner.epoch).await;
+                let server = link.inner.server.info.addr().to_string();
+                sentinels.moved(&server, link.inner.epoch).await;
             }
         }
     }

@@ -8,7 +8,7 @@
 //! connect      ask all sentinels -> the answer with the latest epoch -> ROLE says master -> Up
 //! while Up     subscribed to all -> +promoted-slave or +switch-master, of our master,
 //!                                   to another server -> connect
-//! lost         the link is closed, or the master says READONLY -> connect
+//! lost         the link is closed -> connect; READONLY -> connect beside it
 //! ```
 //!
 //! Nothing here is a task: the reconnector polls it, while it connects and while it watches. If no

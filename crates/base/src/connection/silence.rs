@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 /// that an idle connection is not taken for a silent one.
 #[derive(Debug)]
 pub(super) struct Activity {
-    start: Instant,
+    /// When the connection began.
+    pub(super) start: Instant,
     outstanding: AtomicU32,
     /// The later one of two instants: the first outstanding request was sent, or the last reply
     /// arrived. In microseconds since `start`.
