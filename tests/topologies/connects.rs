@@ -1,7 +1,7 @@
 //! Ways to connect, and what is in the way.
 
 use kit::cluster::Plan;
-use kit::load::{allowed, reached, store, take, until};
+use kit::load::{Load, allowed, reached, store, take, until};
 use kit::process::Process;
 use kit::sentinels::{NAME, Sentinels};
 use tidegate::Redis;
@@ -616,4 +616,44 @@ async fn a_hasty_caller_costs_patient_ones_no_decision() {
     }
     let left = store.peek(&path).await.expect("a decision").remaining();
     assert_eq!(1_000_000 - left, asked);
+}
+
+/// A master without a replica dies. By Redis's default no slot is served from then on, and all are
+/// told in time; with `cluster-require-full-coverage no` the other masters go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_master_takes_all_slots_with_it_by_default() {
+    for full_coverage in [true, false] {
+        let mut cluster = Cluster::start(&Plan {
+            full_coverage,
+            node_timeout: 2_000,
+            ..Plan::default()
+        });
+        let store = reached(cluster.url()).await;
+        let key = cluster.key_at(0, "CurrentLimiter:path");
+        let other = take(key.trim_start_matches("CurrentLimiter:"), 1_000_000);
+        let (before, fault) = (Load::hasty(&store, &other, 2), Instant::now());
+        before.decided().await;
+        cluster.nodes[1].kill();
+        let is_known = |at: usize| {
+            let info: String = cluster.nodes[at].run("CLUSTER INFO");
+            info.contains("cluster_slots_fail:5461")
+        };
+        until("the death is known", || is_known(0) && is_known(2)).await;
+        before.stop().await.assert_in_time();
+        let after = Load::hasty(&store, &other, 2);
+        sleep(SECOND).await;
+        let after = after.stop().await;
+        after.row(&format!("full coverage: {full_coverage}"), "all", fault);
+        after.assert_in_time();
+        if full_coverage {
+            let kinds: Vec<_> = after.failures().into_keys().collect();
+            assert_eq!(
+                (after.allowed(), &*kinds),
+                (0, &["Unavailable".to_owned()][..])
+            );
+        } else {
+            assert!(after.allowed() > 20, "{}", after.allowed());
+            after.assert_no_failure();
+        }
+    }
 }

@@ -12,12 +12,13 @@ pub struct Plan {
     pub masters: usize,
     /// Of each master.
     pub replicas: usize,
-    /// Whether all slots are refused while one has no master.
+    /// Whether all slots are refused while one has no master, as Redis's default is.
     pub full_coverage: bool,
     /// After so many milliseconds without an answer a node is thought to be dead.
     pub node_timeout: u32,
 }
 
+/// With `cluster-require-full-coverage no`, as docs/production.md advises.
 impl Default for Plan {
     fn default() -> Self {
         Self {
