@@ -73,6 +73,79 @@ async fn worker_gets_a_burst() {
     );
 }
 
+/// Customers of each process, who ask in turn, two hundred times a second.
+const CUSTOMERS: usize = 20;
+const RULES: &str = r#"
+    [rules.day]
+    max-count = 5
+    window = "1d"
+    key = "header:x-user"
+
+    [rules.month]
+    max-count = 5000
+    per = "month"
+    key = "header:x-user"
+    cost = 2000
+"#;
+
+/// Plays one process: what a fallback answers.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "is started by another test"]
+async fn worker_has_customers() {
+    let Some(words) = instructions() else { return };
+    let store = Resilient::redis(&*words[0], "shop").expect("an address");
+    let store = store.processes(8).connect().await;
+    let limits = Limits::from_toml(RULES).expect("valid");
+    let limits = limits.store(store.expect("a running server"));
+    let paths = ["day", "month"];
+    let world = World::with_layers(limits, &paths, |layer| layer);
+    let [process, seconds] = numbers(&words);
+    let asked = (0..200 * seconds as usize).map(async |at| {
+        sleep(kit::millis(5 * at as u64)).await;
+        let fields = format!("x-user: {process}-{}", at % CUSTOMERS);
+        world.ask(paths[at / CUSTOMERS % 2], &fields).await
+    });
+    let answers = join_all(asked).await;
+    let (mut by_fallback, mut denied, mut longest) = (0, 0, 0);
+    for answer in &answers {
+        assert!([200, 429].contains(&answer.status), "{answer:?}");
+        if answer.decision().source() != Source::Fallback {
+            continue;
+        }
+        by_fallback += 1;
+        assert_eq!(answer.field("ratelimit"), None, "{answer:?}");
+        assert!(!answer.body.contains("never"), "{answer:?}");
+        if answer.status == 429 {
+            let told = answer.field("retry-after").expect("a time");
+            denied += 1;
+            longest = longest.max(told.parse::<u64>().expect("a number"));
+        }
+    }
+    let number = answers.len();
+    println!("\nasked {number}\nby fallback {by_fallback}\ndenied {denied}\nlongest {longest}");
+}
+
+/// A fallback that answers because the host is busy, while Redis is well, sends nobody away for
+/// longer than that is worth.
+#[test]
+fn a_busy_host_sends_nobody_away() {
+    let _machine = MACHINE.blocking_lock();
+    let seconds = 2 * from_env::<u64>("TIDEGATE_STARVED", 4);
+    let server = Redis::start();
+    let busy = BusyLoops::start();
+    let workers = start_workers("starved::worker_has_customers", FLEET, |at| {
+        format!("{} {at} {seconds}", server.url)
+    });
+    let outputs = outputs(workers);
+    drop(busy);
+    let sum = |what| sum(&outputs, what);
+    let (asked, by_fallback, denied) = (sum("asked "), sum("by fallback "), sum("denied "));
+    let longest = outputs.iter().map(|it| number(it, "longest "));
+    let longest = longest.max().expect("two processes");
+    println!("{by_fallback} of {asked} by fallbacks, {denied} denied for at most {longest} s");
+    assert!(longest <= 6, "{longest}");
+}
+
 #[test]
 fn bursts_beside_busy_loops_stay_within_the_limit() {
     let _machine = MACHINE.blocking_lock();
