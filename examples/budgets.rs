@@ -64,7 +64,7 @@ async fn app(url: &str) -> Result<Router, Box<dyn Error>> {
     Ok(Router::new().route("/answer", get(answer).layer(limits.layer("answer"))))
 }
 
-/// The day on which its months begin, 1 to 28, and its budget: in a service, of the customer's row.
+/// The day on which its months begin, 1 to 31, and its budget: in a service, of the customer's row.
 fn subscription(user: &str) -> Option<(u8, u64)> {
     (user == "ben").then_some((15, 100))
 }

@@ -33,7 +33,7 @@ enum Unit {
     Day,
     /// From Monday, unless somebody has said the weekday.
     Week(Option<Weekday>),
-    /// From the first, unless somebody has said the day, of 1 to 28.
+    /// From the first, unless somebody has said the day, of 1 to 31.
     Month(Option<u8>),
 }
 
@@ -114,15 +114,26 @@ impl Period {
         Self { unit, zone: None }
     }
 
-    /// This month from such a day on, 1 to 28, which every month has: that of a subscription.
-    /// Default: the first; in a plan the day of its rule's month.
+    /// This month from such a day on, 1 to 31: that of a subscription. A month that does not have
+    /// it begins on its last day. Default: the first; in a plan the day of its rule's month.
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// use tidegate::rule::Period;
+    ///
+    /// // From the 31st of January to the 28th of February 1970.
+    /// let day = Duration::from_secs(86_400);
+    /// let month = Period::MONTH.from_day(31)?.around(UNIX_EPOCH + 40 * day);
+    /// assert_eq!(month, UNIX_EPOCH + 30 * day..UNIX_EPOCH + 58 * day);
+    /// # Ok::<(), tidegate::rule::BeginningError>(())
+    /// ```
     ///
     /// # Errors
     ///
     /// [`BeginningError`] for another day, and for a period that is no month.
     pub fn from_day(mut self, day: u8) -> Result<Self, BeginningError> {
         self.unit = match self.unit {
-            Unit::Month(_) if (1..=28).contains(&day) => Unit::Month(Some(day)),
+            Unit::Month(_) if (1..=31).contains(&day) => Unit::Month(Some(day)),
             _ => return Err(self.not_from(day)),
         };
         Ok(self)
@@ -211,7 +222,7 @@ impl Period {
         match self.unit {
             Unit::Day => "a time zone in place of it: a day of \"Etc/GMT+6\" begins at 06:00 UTC",
             Unit::Week(_) => "a weekday such as \"sunday\"",
-            Unit::Month(_) => "1 to 28, the days that every month has",
+            Unit::Month(_) => "1 to 31, in a shorter month its last day",
         }
     }
 
@@ -331,19 +342,26 @@ impl fmt::Display for Period {
 impl Unit {
     /// The first day of the period of this day.
     fn first(self, day: i64) -> i64 {
-        let behind = match self {
-            Self::Week(Some(weekday)) => weekday as i64,
-            Self::Month(Some(day)) => i64::from(day) - 1,
-            _ => 0,
-        };
-        // Shifted back by this, the period begins where a week from Monday or a month from 1 does.
-        let day = day - behind;
-        let usual = match self {
+        match self {
             Self::Day => day,
-            Self::Week(_) => day - (day + 3).rem_euclid(7),
-            Self::Month(_) => day - i64::from(date_of(day).2) + 1,
-        };
-        usual + behind
+            Self::Week(weekday) => {
+                let behind = weekday.map_or(0, |it| it as i64);
+                day - (day + 3 - behind).rem_euclid(7)
+            }
+            Self::Month(from) => {
+                let behind = i64::from(from.unwrap_or(1)) - 1;
+                let month_of = |day| day - i64::from(date_of(day).2) + 1;
+                let begin = |month: i64| match month + behind {
+                    usual if behind < 28 => usual,
+                    // A shorter month begins on its last day.
+                    usual => usual.min(month_of(month + 31) - 1),
+                };
+                match begin(month_of(day)) {
+                    first if first <= day => first,
+                    _ => begin(month_of(month_of(day) - 1)),
+                }
+            }
+        }
     }
 
     /// The first day of the period behind that which begins on this day.
@@ -351,7 +369,7 @@ impl Unit {
         match self {
             Self::Day => first + 1,
             Self::Week(_) => first + 7,
-            // No month is longer, and none is shorter by more than three days.
+            // No month is longer, and no two together are as short.
             Self::Month(_) => self.first(first + 31),
         }
     }

@@ -31,7 +31,7 @@ impl Unit {
     /// From each weekday, and from each day of the month.
     fn with_beginnings() -> Vec<Self> {
         let weeks = WEEKDAYS.map(|weekday| Self::Week(Some(weekday)));
-        let months = (1..=28).map(|day| Self::Month(Some(day)));
+        let months = (1..=31).map(|day| Self::Month(Some(day)));
         weeks.into_iter().chain(months).collect()
     }
 
@@ -41,7 +41,7 @@ impl Unit {
             Self::Week(None) => Period::WEEK,
             Self::Week(Some(weekday)) => Period::WEEK.from_weekday(weekday).expect("of a week"),
             Self::Month(None) => Period::MONTH,
-            Self::Month(Some(day)) => Period::MONTH.from_day(day).expect("each month has it"),
+            Self::Month(Some(day)) => Period::MONTH.from_day(day).expect("a day"),
         }
     }
 
@@ -54,12 +54,11 @@ impl Unit {
                 day.week(weekday).first_day()
             }
             Self::Month(from) => {
-                let from = u32::from(from.unwrap_or(1));
-                let first = day.with_day(from).expect("each month has it");
+                let first = first_of_month(day, from);
                 if first <= day {
                     first
                 } else {
-                    first - Months::new(1)
+                    first_of_month(day - Months::new(1), from)
                 }
             }
         }
@@ -69,8 +68,8 @@ impl Unit {
     fn behind(self, first: NaiveDate, number: i32) -> NaiveDate {
         let count = number.unsigned_abs();
         match self {
-            Self::Month(_) if number < 0 => first - Months::new(count),
-            Self::Month(_) => first + Months::new(count),
+            Self::Month(from) if number < 0 => first_of_month(first - Months::new(count), from),
+            Self::Month(from) => first_of_month(first + Months::new(count), from),
             _ => {
                 let each = if matches!(self, Self::Week(_)) { 7 } else { 1 };
                 let days = Days::new(each * u64::from(count));
@@ -82,6 +81,13 @@ impl Unit {
             }
         }
     }
+}
+
+/// This day in the month of `day`, or the last one that the month has.
+fn first_of_month(day: NaiveDate, from: Option<u8>) -> NaiveDate {
+    let mut days = (1..=from.unwrap_or(1)).rev();
+    let first = days.find_map(|it| day.with_day(it.into()));
+    first.expect("each month has a first")
 }
 
 /// The first instant of a day, in seconds.
@@ -180,7 +186,7 @@ fn beginnings_on_days_that_were_skipped() {
         assert_eq!(start_of(zone, skipped), next, "{name}");
         let weekday = skipped.weekday().num_days_from_monday() as usize;
         let mut units = vec![Unit::Week(Some(WEEKDAYS[weekday]))];
-        units.extend((day <= 28).then(|| Unit::Month(u8::try_from(day).ok())));
+        units.push(Unit::Month(u8::try_from(day).ok()));
         for unit in &units {
             let period = unit.ours().in_zone(name).expect("both know it");
             assert_eq!(period.around(time(next)).start, time(next), "{name}");
@@ -256,6 +262,59 @@ fn months_of_utc() {
     assert_eq!([2023, 2024, 2100, 2000].map(february), [28, 29, 28, 29]);
 }
 
+/// By Python's `calendar.monthrange` and `zoneinfo`: months that do not have the day, and days
+/// without a midnight or that were skipped.
+#[test]
+fn last_days_of_months() {
+    for (zone, from, second, period) in [
+        ("UTC", 31, 1_803_729_600, 1_801_353_600..1_803_772_800),
+        ("UTC", 31, 1_835_438_400, 1_835_395_200..1_838_073_600),
+        ("UTC", 29, 1_803_902_400, 1_803_772_800..1_806_278_400),
+        ("UTC", 30, 4_107_499_200, 4_107_456_000..4_110_048_000),
+        (
+            "Africa/Cairo",
+            30,
+            1_272_535_200,
+            1_269_900_000..1_272_578_400,
+        ),
+        (
+            "Africa/Cairo",
+            31,
+            1_272_618_000,
+            1_272_578_400..1_275_253_200,
+        ),
+        (
+            "Asia/Beirut",
+            31,
+            1_364_637_600,
+            1_362_002_400..1_364_680_800,
+        ),
+        (
+            "Asia/Beirut",
+            31,
+            1_364_720_400,
+            1_364_680_800..1_367_269_200,
+        ),
+        (
+            "Pacific/Apia",
+            30,
+            1_325_282_400,
+            1_325_239_200..1_327_831_200,
+        ),
+        (
+            "Pacific/Kiritimati",
+            31,
+            788_911_200,
+            788_868_000..791_460_000,
+        ),
+    ] {
+        let month = Period::MONTH.from_day(from).expect("a day");
+        let month = month.in_zone(zone).expect("both know it");
+        let expected = time(period.start)..time(period.end);
+        assert_eq!(month.around(time(second)), expected, "{month}");
+    }
+}
+
 #[test]
 fn a_zone_that_is_none() {
     let unknown = Period::DAY.in_zone("Berlin").expect_err("no zone");
@@ -268,8 +327,8 @@ fn a_zone_that_is_none() {
 #[test]
 fn beginnings_that_are_none() {
     let told = |made: Result<Period, BeginningError>| made.expect_err("none").to_string();
-    let days = "expected 1 to 28, the days that every month has";
-    for day in [0, 29, 30, 31, u8::MAX] {
+    let days = "expected 1 to 31, in a shorter month its last day";
+    for day in [0, 32, u8::MAX] {
         let expected = format!("a month from {day}, {days}");
         assert_eq!(told(Period::MONTH.from_day(day)), expected);
     }

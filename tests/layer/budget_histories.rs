@@ -86,7 +86,7 @@ impl Written {
             let from = match (says_from, is_week) {
                 (false, _) => unsaid,
                 (_, true) => random.below(3) as u8,
-                (_, false) => 1 + random.below(28) as u8,
+                (_, false) => 1 + random.below(31) as u8,
             };
             Budget {
                 plan,

@@ -249,19 +249,19 @@ fn plans_say_where_their_period_begins() {
         [rules.chat.plans]
         month = { max-count = 5, per = "month" }
         first = { max-count = 5, per = "month", from = 1 }
-        other = { max-count = 5, per = "month", from = 28 }
+        other = { max-count = 5, per = "month", from = 31 }
         week = { max-count = 5, per = "week" }
         sunday = { max-count = 5, per = "week", from = "sunday" }
     "#;
     let limits = of_toml(FILE);
     let rule = Arc::clone(limits.rules().load().get("chat").expect("a rule"));
     let text = |rule: &Rule| rule.policies()[0].to_string();
-    let from = |day| Period::MONTH.from_day(day).expect("each month has it");
+    let from = |day| Period::MONTH.from_day(day).expect("a day");
     let sunday = Period::WEEK.from_weekday(Weekday::Sunday);
     for (plan, period, expected) in [
         ("month", Period::MONTH, "month from day 15"),
         ("first", from(1), "month from day 1"),
-        ("other", from(28), "month from day 28"),
+        ("other", from(31), "month from day 31"),
         ("week", Period::WEEK, "week"),
         ("sunday", sunday.expect("of a week"), "week from sunday"),
     ] {
@@ -283,41 +283,62 @@ fn plans_say_where_their_period_begins() {
 /// follow. It is one count, which a reset by any rule forgets.
 #[tokio::test]
 async fn another_beginning_goes_on() {
-    // The 27th of November 2026, in hours.
-    const BEGIN: u64 = 498_816;
+    // Midnight in Berlin: of the 1st and the 15th of December, and of the 1st of January.
+    let [first, fifteenth, january] = [95, 431, 839];
+    let from_1_and_15 = [
+        (false, 0, 8, first),
+        (true, 1, 7, first),
+        (true, first, 8, fifteenth),
+        (false, first + 1, 7, fifteenth),
+        (false, fifteenth, 8, january),
+        (true, fifteenth + 1, 7, january),
+    ];
+    // Of the 31st of January, the last of February, the 31st of March, and the 28th of April.
+    let [january, february, march, april] = [24, 696, 1_439, 2_111];
+    let from_31_and_28 = [
+        (false, 0, 8, january),
+        (true, 1, 7, january),
+        (true, january, 8, february),
+        (false, january + 1, 7, february),
+        (false, february, 8, march),
+        (true, march - 1, 7, march),
+    ];
     let stores = kit::clocked::Stores::start().await;
     for clocked in &stores.all[..2] {
-        let limits = limits_of(&chat(9), &clocked.store);
-        let from = Period::MONTH.from_day(15).expect("each month has it");
-        let plan = Plan::of([Policy::calendar(from, 9)]).expect("valid");
-        // What is left under the rule, or the plan, and in how many hours the period ends.
-        let check = async |has_plan, hours: u64| {
-            clocked.clock.set((BEGIN + hours) * 3_600_000_000);
-            let check = limits.check("chat", "alice");
-            let check = match has_plan {
-                true => check.plan_value(plan.clone()),
-                false => check,
+        // From the 27th of November 2026, and the 30th of January 2027, in hours.
+        for (begin, days, steps, next) in [
+            (498_816, [1, 15], from_1_and_15, fifteenth + 31 * 24),
+            (500_351, [31, 28], from_31_and_28, april),
+        ] {
+            let of_rule = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
+            let [of_rule, of_plan] = [(of_rule, 0), (Period::MONTH, 1)]
+                .map(|(month, at)| Policy::calendar(month.from_day(days[at]).expect("a day"), 9));
+            let minute = Policy::from(Quota::per_minute(100));
+            let rule = Rule::with_policies("chat", [minute, of_rule]).expect("a rule");
+            let limits = limits_of(&rule, &clocked.store);
+            let plan = Plan::of([of_plan]).expect("valid");
+            // What is left under the rule, or the plan, and in how many hours the period ends.
+            let check = async |has_plan, hours: u64| {
+                clocked.clock.set((begin + hours) * 3_600_000_000);
+                let check = limits.check("chat", "alice");
+                let check = match has_plan {
+                    true => check.plan_value(plan.clone()),
+                    false => check,
+                };
+                let decision = check.await.expect("there is room").decision;
+                let decision = decision.expect("it was decided");
+                let month = decision.quotas().last().expect("of the month");
+                let ends_in = month.reset_after().as_secs() / 3_600;
+                (month.remaining(), hours + ends_in)
             };
-            let decision = check.await.expect("there is room").decision;
-            let decision = decision.expect("it was decided");
-            let month = decision.quotas().last().expect("of the month");
-            (
-                month.remaining(),
-                hours + month.reset_after().as_secs() / 3_600,
-            )
-        };
-        // Midnight in Berlin: of the 1st and the 15th of December, and of the 1st of January.
-        let [first, fifteenth, january] = [95, 431, 839];
-        assert_eq!(check(false, 0).await, (8, first));
-        assert_eq!(check(true, 1).await, (7, first));
-        assert_eq!(check(true, first).await, (8, fifteenth));
-        assert_eq!(check(false, first + 1).await, (7, fifteenth));
-        assert_eq!(check(false, fifteenth).await, (8, january));
-        assert_eq!(check(true, fifteenth + 1).await, (7, january));
-        assert!(limits.reset("chat", "alice").await.expect("an answer"));
-        // It begins anew, by whoever asks first.
-        let next = fifteenth + 31 * 24;
-        assert_eq!(check(true, fifteenth + 2).await, (8, next));
+            for (has_plan, hours, left, end) in steps {
+                let context = format!("{days:?}: {has_plan} {hours}");
+                assert_eq!(check(has_plan, hours).await, (left, end), "{context}");
+            }
+            assert!(limits.reset("chat", "alice").await.expect("an answer"));
+            // It begins anew, by whoever asks first.
+            assert_eq!(check(true, steps[5].1 + 1).await, (8, next));
+        }
     }
 }
 

@@ -54,11 +54,11 @@ struct Kind {
     rule: Arc<Rule>,
 }
 
-/// Rules that count in one count of a month: of several maxes, two zones and three beginnings, alone
+/// Rules that count in one count of a month: of several maxes, two zones and four beginnings, alone
 /// and beside windows.
 fn rules() -> Vec<Kind> {
     let berlin = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
-    let from = |period: &Period, day| period.clone().from_day(day).expect("each month has it");
+    let from = |period: &Period, day| period.clone().from_day(day).expect("a day");
     let policy = |period: &Period, max| Policy::calendar(period.clone(), max);
     let of = |period: &Period, max, others: &[Policy], owed: Option<u64>| {
         let policies = others.iter().cloned().chain([policy(period, max)]);
@@ -83,6 +83,7 @@ fn rules() -> Vec<Kind> {
         of(&Period::MONTH, 25, &windows, None),
         of(&from(&Period::MONTH, 15), 20, &[], Some(2)),
         of(&from(&berlin, 28), 30, &windows, None),
+        of(&from(&berlin, 31), 25, &[], None),
     ]
 }
 
