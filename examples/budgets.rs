@@ -79,9 +79,13 @@ async fn answer(decision: Option<Decision>, charges: Charges) -> impl IntoRespon
 }
 
 async fn mail(crossing: Crossing) {
-    let (key, percent) = (crossing.key.as_str(), crossing.share * 100.0);
-    println!(
-        "mail to {key}: {percent} % of {} dollars",
-        crossing.max / DOLLAR
-    );
+    let (key, max) = (crossing.key.as_str(), crossing.max / DOLLAR);
+    if crossing.is_denial {
+        println!("mail to {key}: the rest of {max} dollars was too little for a request");
+    } else {
+        println!(
+            "mail to {key}: {} % of {max} dollars",
+            crossing.share * 100.0
+        );
+    }
 }

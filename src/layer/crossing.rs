@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::gate::Gate;
 use super::teller::Teller;
 use crate::charge::spawn;
-use crate::decision::{Decision, QuotaState, Source};
+use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::InFlight;
 use crate::key::Key;
@@ -50,6 +50,9 @@ pub struct Crossing {
     pub quota: String,
     /// The share of it, one of those that are watched.
     pub share: f64,
+    /// Whether a denial by the quota tells of the share 1.0, before all of the max is used: the
+    /// rest was too little for a request. The crossing itself, if it comes, is told as well.
+    pub is_denial: bool,
     /// The units that are used now, without those that this process may still give back.
     pub used: u64,
     /// Its max, under the plan and while it is raised.
@@ -64,6 +67,8 @@ pub struct Crossing {
 pub(crate) struct Crossings {
     /// In thousandths.
     shares: Box<[u64]>,
+    /// The share from which on a denial tells, if all of a max is watched.
+    at_denials: Option<u64>,
     callback: Box<dyn Fn(Crossing) -> BoxFuture<'static, ()> + Send + Sync>,
     teller: Teller,
     /// What was told here, or by another process, until its period ends.
@@ -77,7 +82,7 @@ pub(crate) struct Crossings {
     own: String,
 }
 
-/// What tells crossings apart: the count, the max, the share, and the end in seconds.
+/// What tells crossings apart: the count, the max, the share or [`DENIAL`], and the end in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Mark {
     count: u64,
@@ -86,6 +91,12 @@ struct Mark {
     end: u64,
 }
 
+/// All of a max, in thousandths.
+const ALL: u64 = 1_000;
+/// A denial, in place of the share.
+const DENIAL: u64 = 0;
+/// From which share on a denial tells, where none below 1.0 is watched.
+const USUAL_AT_DENIALS: u64 = 800;
 /// How many crossings are noted.
 const MAX_NOTED: usize = 100_000;
 /// How often the other processes are asked, with a pause that doubles.
@@ -112,8 +123,12 @@ impl Crossings {
             panic!("on_crossing has the share {share}, expected more than 0 and at most 1");
         }
         let thousandths = |share: &f64| (share * 1_000.0).round().max(1.0) as u64;
+        let shares: Box<[u64]> = shares.iter().map(thousandths).collect();
+        let below = shares.iter().copied().filter(|it| *it < ALL).max();
+        let at_denials = below.unwrap_or(USUAL_AT_DENIALS);
         Self {
-            shares: shares.iter().map(thousandths).collect(),
+            at_denials: shares.contains(&ALL).then_some(at_denials),
+            shares,
             callback: Box::new(move |crossing| Box::pin(callback(crossing))),
             teller: Teller::default(),
             noted: Mutex::default(),
@@ -226,9 +241,13 @@ impl Watch {
             };
             self.crossings.expect();
             let used = state.used();
-            let reached = |share: &&u64| used > 0 && used * 1_000 >= state.max() * **share;
-            for share in self.crossings.shares.iter().filter(reached) {
-                self.reached(count, &calendar.period, state, *share);
+            let denies = state.is_exceeded() && decision.verdict() != Verdict::Never;
+            let at_denial = self.crossings.at_denials.filter(|_| denies);
+            let shares = self.crossings.shares.iter().map(|share| (*share, *share));
+            for (share, at) in shares.chain(at_denial.map(|at| (DENIAL, at))) {
+                if used > 0 && used * 1_000 >= state.max() * at {
+                    self.reached(count, &calendar.period, state, (share, at));
+                }
             }
         }
     }
@@ -252,9 +271,15 @@ impl Watch {
         OnSettled(Arc::new(move || watch.again()))
     }
 
-    /// With what is open, a share is reached.
+    /// With what is open, so much is used as a share or a denial tells at.
     #[cold]
-    fn reached(&self, count: &CountAsk, period: &Period, state: &QuotaState, share: u64) {
+    fn reached(
+        &self,
+        count: &CountAsk,
+        period: &Period,
+        state: &QuotaState,
+        (share, at): (u64, u64),
+    ) {
         let (crossings, take) = (&self.crossings, &self.take);
         let until = nearest_end(period, state.reset_after());
         let since_1970 = until.duration_since(SystemTime::UNIX_EPOCH);
@@ -274,7 +299,9 @@ impl Watch {
             self.again();
         }
         let used = state.used().saturating_sub(open.unwrap_or(0));
-        if is_old || used * 1_000 < state.max() * share {
+        let is_denial = share == DENIAL;
+        // Where all is used, the crossing itself tells.
+        if is_old || used * 1_000 < state.max() * at || is_denial && used >= state.max() {
             return;
         }
         let Some(place) = crossings.note(mark, take.rule(), state.reset_after()) else {
@@ -289,7 +316,8 @@ impl Watch {
             key,
             plan: take.rule().plan().map(str::to_owned),
             quota: policy.map_or("", Policy::name).to_owned(),
-            share: share as f64 / 1_000.0,
+            share: if is_denial { ALL } else { share } as f64 / 1_000.0,
+            is_denial,
             used,
             max: state.max(),
             until,

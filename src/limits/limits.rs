@@ -220,11 +220,18 @@ impl Limits {
     /// that charges more than was reserved. What is reserved in other processes counts as used. Of
     /// the processes that share a Redis one calls, and none does if it ends in between. In memory,
     /// and with a store of your own, each process calls. Another max, as of another plan or a
-    /// raise, is another crossing. A panic is logged. Up to 1,024 calls run at a time; the log says
-    /// of those beyond, and of those that Redis does not answer for minutes, that they are lost,
-    /// and once, if Redis refuses, which [permissions](crate::guide::security) it needs. A
-    /// fallback, a peek and a key that is let through make no call; of a rule in shadow the
-    /// crossing says so.
+    /// raise, is another crossing.
+    ///
+    /// Where requests reserve more than is left, all are denied, and no answer shows that 1.0 is
+    /// used. So if 1.0 is among the shares, a denial by the quota tells of it once, as soon as the
+    /// largest share below it is used, or 0.8 where none is watched: [`Crossing::is_denial`] says
+    /// so. The crossing itself is told as well, if it comes. A request that asks for more than the
+    /// max tells nothing.
+    ///
+    /// A panic is logged. Up to 1,024 calls run at a time; the log says of those beyond, and of
+    /// those that Redis does not answer for minutes, that they are lost, and once, if Redis
+    /// refuses, which [permissions](crate::guide::security) it needs. A fallback, a peek and a key
+    /// that is let through make no call; of a rule in shadow the crossing says so.
     ///
     /// ```
     /// use tidegate::rule::{Period, Policy};

@@ -18,20 +18,29 @@ fn rule(max: u64) -> Rule {
 
 /// Limits that note what they tell.
 fn watched(rule: Rule, store: impl Store, told: &Told) -> Limits {
+    watched_at(&[0.5, 1.0], rule, store, told)
+}
+
+fn watched_at(shares: &[f64], rule: Rule, store: impl Store, told: &Told) -> Limits {
     let told = Arc::clone(told);
     let limits = Limits::new([rule]).store(store);
-    limits.on_crossing([0.5, 1.0], move |crossing| {
+    limits.on_crossing(shares.to_owned(), move |crossing| {
         let told = Arc::clone(&told);
         async move { told.lock().expect("no panic").push(crossing) }
     })
 }
 
-/// What was told, as `key share/max`.
+/// What was told, as `key share/max`, and the units by which a denial told it.
 fn texts(told: &Told) -> Vec<String> {
     let told = told.lock().expect("no panic");
     let texts = told.iter().map(|it| {
         let Crossing { share, max, .. } = it;
-        format!("{} {share}/{max}", it.key.as_str())
+        let denial = it.is_denial.then(|| format!(" denied at {}", it.used));
+        format!(
+            "{} {share}/{max}{}",
+            it.key.as_str(),
+            denial.unwrap_or_default()
+        )
     });
     let mut texts: Vec<_> = texts.collect();
     texts.sort();
@@ -298,6 +307,124 @@ async fn estimates_are_told_of_when_they_are_settled() {
     }
 }
 
+/// Whether a request of this cost is admitted. It uses all of that.
+async fn uses(limits: &Limits, key: &'static str, cost: u64) -> bool {
+    let answer = limits.check("chat", key).cost(cost).await;
+    answer.is_ok()
+}
+
+/// Where estimates do not fit into the rest, a denial tells that the budget is at its end.
+#[tokio::test]
+async fn denials_tell_of_a_rest_that_is_too_little() {
+    for store in &Stores::start().await.all {
+        let told = Told::default();
+        let budget = rule(3_000).with_settling(true);
+        let limits = watched_at(&[0.8, 1.0], budget.clone(), Arc::clone(store), &told);
+        let mut expected = Vec::new();
+        assert!(uses(&limits, "alice", 150).await);
+        // Nearly all of it at a time, more than that, and beside what is only reserved.
+        assert!(!uses(&limits, "alice", 2_950).await);
+        assert!(!uses(&limits, "alice", 3_001).await);
+        let reserved = limits.check("chat", "alice").cost(2_400).await;
+        assert!(!uses(&limits, "alice", 1_005).await);
+        told_in_all(&told, &expected).await;
+        let charge = reserved.expect("there is room").charge;
+        let charge = charge.expect("a charge");
+        charge.settle(2_300).await.expect("an answer");
+        // More than the max again: that it was denied says nothing.
+        assert!(!uses(&limits, "alice", 3_001).await);
+        expected.push("alice 0.8/3000");
+        told_in_all(&told, &expected).await;
+        for _ in 0..3 {
+            assert!(!uses(&limits, "alice", 1_005).await);
+        }
+        expected.push("alice 1/3000 denied at 2450");
+        told_in_all(&told, &expected).await;
+        assert!(uses(&limits, "alice", 550).await);
+        assert!(!uses(&limits, "alice", 1).await);
+        expected.insert(1, "alice 1/3000");
+        told_in_all(&told, &expected).await;
+
+        // All is used: the crossing itself says that.
+        assert!(uses(&limits, "bob", 3_000).await);
+        assert!(!uses(&limits, "bob", 1).await);
+        expected.extend(["bob 0.8/3000", "bob 1/3000"]);
+        told_in_all(&told, &expected).await;
+        // The window denies, and the month has room.
+        let month = Policy::calendar(Period::MONTH, 3_000);
+        let windows = [Quota::per_minute(2_500).into(), month];
+        let windows = Rule::with_policies("chat", windows).expect("a rule");
+        let limits = watched_at(&[0.8, 1.0], windows, Arc::clone(store), &told);
+        assert!(uses(&limits, "carol", 2_450).await);
+        assert!(!uses(&limits, "carol", 60).await);
+        expected.push("carol 0.8/3000");
+        told_in_all(&told, &expected).await;
+    }
+    // At 85 %, under these shares.
+    for (shares, expected) in [
+        (&[1.0][..], &["alice 1/100 denied at 85"][..]),
+        (&[0.9, 1.0], &[]),
+        (&[0.9, 0.5, 1.0], &["alice 0.5/100"]),
+        (&[0.5, 0.8], &["alice 0.5/100", "alice 0.8/100"]),
+    ] {
+        let told = Told::default();
+        let limits = watched_at(shares, rule(100), MemoryStore::new(), &told);
+        assert!(uses(&limits, "alice", 85).await);
+        assert!(!uses(&limits, "alice", 16).await);
+        told_in_all(&told, expected).await;
+    }
+    // A rule in shadow says so.
+    let told = Told::default();
+    let limits = watched(rule(100).into_shadow(), MemoryStore::new(), &told);
+    assert!(uses(&limits, "alice", 85).await && uses(&limits, "alice", 16).await);
+    told_in_all(&told, &["alice 0.5/100", "alice 1/100 denied at 85"]).await;
+    assert!(told.lock().expect("no panic").iter().all(|it| it.is_shadow));
+}
+
+/// Three processes deny, before and behind two outages in which their fallbacks do.
+#[tokio::test]
+async fn denials_of_several_processes_are_told_once() {
+    let (server, told) = (Redis::start(), Told::default());
+    let proxy = Proxy::start(&server.url).await;
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        let store = Resilient::new(kit::connect(&proxy.url, SECOND).await);
+        let store = store.fallback(Share::of_processes(3));
+        processes.push(watched_at(&[0.9, 1.0], rule(100), store, &told));
+    }
+    let denied_by = async |source: Source| {
+        let denied = processes.iter().map(|limits| async move {
+            let is_its = async || {
+                let answer = limits.check("chat", "alice").cost(40).await;
+                let denied = answer.expect_err("too little is left");
+                denied.decision().map(Decision::source) == Some(source)
+            };
+            eventually("its answer", is_its).await;
+        });
+        join_all(denied).await;
+    };
+    let an_outage = async || {
+        proxy.all(Mode::BlackHole);
+        denied_by(Source::Fallback).await;
+        proxy.all(Mode::Pass);
+        denied_by(Source::Redis).await;
+    };
+    assert!(uses(&processes[0], "alice", 89).await);
+    an_outage().await;
+    told_in_all(&told, &[]).await;
+    assert!(uses(&processes[1], "alice", 1).await);
+    denied_by(Source::Redis).await;
+    let denied = ["alice 0.9/100", "alice 1/100 denied at 90"];
+    told_in_all(&told, &denied).await;
+    an_outage().await;
+    assert!(uses(&processes[2], "alice", 3).await);
+    denied_by(Source::Redis).await;
+    told_in_all(&told, &denied).await;
+    assert!(uses(&processes[0], "alice", 7).await);
+    denied_by(Source::Redis).await;
+    told_in_all(&told, &[denied[0], "alice 1/100", denied[1]]).await;
+}
+
 /// The same through layers, whose handlers settle: behind the request, or with its body.
 #[tokio::test]
 async fn layers_tell_behind_their_handlers() {
@@ -336,7 +463,8 @@ struct Using {
     used: u64,
     /// The charges of each, and their estimates.
     open: Vec<Vec<(tidegate::store::Charge, u64)>>,
-    told: BTreeSet<u64>,
+    /// The share, and whether a denial told it.
+    told: BTreeSet<(u64, bool)>,
 }
 
 impl Using {
@@ -351,12 +479,15 @@ impl Using {
     async fn step(&mut self) -> String {
         let at = self.random.below(self.processes.len() as u64) as usize;
         let has_decided = self.open[at].is_empty() || self.random.is(50);
+        let mut is_denied = false;
         let done = if has_decided {
             let cost = self.random.below(25);
             let check = self.processes[at].0.check("chat", &*self.key).cost(cost);
-            let charge = check.await.ok().and_then(|it| it.charge);
+            let answer = check.await;
+            is_denied = answer.is_err();
+            let charge = answer.ok().and_then(|it| it.charge);
             self.open[at].extend(charge.map(|it| (it, cost)));
-            format!("{at} takes {cost}")
+            format!("{at} takes {cost}, denied: {is_denied}")
         } else {
             let number = self.random.below(self.open[at].len() as u64) as usize;
             let (charge, units) = self.open[at].swap_remove(number);
@@ -385,19 +516,22 @@ impl Using {
                 tokio::task::yield_now().await;
             }
         }
-        self.check(has_decided.then_some(at));
+        self.check(has_decided.then_some(at), is_denied);
         done
     }
 
     /// Nothing was told too early or twice; and what a decision of this process has shown was.
-    fn check(&mut self, decided: Option<usize>) {
+    fn check(&mut self, decided: Option<usize>, is_denied: bool) {
         for (at, (_, told)) in self.processes.iter().enumerate() {
             for it in told.lock().expect("no panic").drain(..) {
                 let share = (it.share * 100.0).round() as u64;
-                assert!(it.used >= share, "{it:?}");
+                let told_at = if it.is_denial { 80 } else { share };
+                assert!(it.used >= told_at, "{it:?}");
                 let at_most = self.used + self.open(Some(at));
-                assert!(at_most >= share, "{it:?}: {at_most}");
-                assert!(self.told.insert(share), "{it:?} is told again");
+                assert!(at_most >= told_at, "{it:?}: {at_most}");
+                assert!(!it.is_denial || is_denied && share == 100, "{it:?}");
+                let is_new = self.told.insert((share, it.is_denial));
+                assert!(is_new, "{it:?} is told again");
             }
         }
         let is_quiet = self.open(None) == 0;
@@ -405,7 +539,12 @@ impl Using {
             let all = (self.used + self.open(None)).min(100);
             let is_shown = |at| all - (self.open(None) - self.open(Some(at))).min(all) >= share;
             if is_quiet && self.used >= share || decided.is_some_and(is_shown) {
-                assert!(self.told.contains(&share), "{share} of {}", self.used);
+                let is_told = self.told.contains(&(share, false));
+                assert!(is_told, "{share} of {}", self.used);
+            }
+            if is_denied && share == 80 && decided.is_some_and(is_shown) {
+                let mut told = [true, false].map(|is_denial| (100, is_denial)).into_iter();
+                assert!(told.any(|it| self.told.contains(&it)), "of {}", self.used);
             }
         }
     }
