@@ -165,6 +165,16 @@ impl Take {
         self.keys.as_deref()
     }
 
+    /// What names the key of each subject, or its only key, in lists of keys of rules.
+    pub(crate) fn named_keys(&self) -> Vec<Option<Key>> {
+        let Some(keys) = self.keys() else {
+            return vec![Some(self.key.clone())];
+        };
+        let keys = self.rule.subjects().iter().zip(keys);
+        let named = keys.map(|(it, key)| key.as_ref().map(|key| key.with_subject(it.name())));
+        named.collect()
+    }
+
     pub(crate) fn into_rule(self) -> Arc<Rule> {
         self.rule
     }

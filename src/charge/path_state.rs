@@ -1,7 +1,9 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use crate::fleet::Member;
+use crate::layer::Warnings;
 use crate::metrics::{RuleCounters, RuleSnapshot};
-use crate::rule::Rule;
+use crate::rule::{Rule, WeakRules};
 use crate::waiting::OpenCharges;
 
 /// The counters and the open charges of one path, which all its layers share.
@@ -9,13 +11,18 @@ use crate::waiting::OpenCharges;
 pub(crate) struct PathState {
     pub(crate) counters: RuleCounters,
     pub(crate) open: OpenCharges,
+    /// Empty if no `Limits` made the layer.
+    pub(crate) owner: OnceLock<PathOwner>,
 }
+
+/// What charges of a path ask of the limits that made its layers.
+pub(crate) type PathOwner = (WeakRules, Arc<Warnings>, Arc<Member>);
 
 impl PathState {
     /// A state with these counters and no open charge.
     pub(crate) fn new(counters: RuleCounters) -> Arc<Self> {
-        let open = OpenCharges::default();
-        Arc::new(Self { counters, open })
+        let new = Self::default();
+        Arc::new(Self { counters, ..new })
     }
 
     /// A snapshot of the counters under this rule, with the numbers of the requests that wait.

@@ -275,17 +275,20 @@ impl OutcomeReport {
             tell(take, step, until);
         }
         let key = take.lockout_key();
-        let counters = self.charge.inner.path.as_ref().map(|it| &it.counters);
-        if let Some(counters) = counters {
-            counters.numbers.lockouts.add(1);
+        let state = self.charge.inner.path.as_ref();
+        if let Some(state) = state {
+            state.counters.numbers.lockouts.add(1);
         }
         let name = Arc::clone(take.rule().shared_path());
         let say_more = move |keys: u64| {
             let path = &*name;
             trace::event!(warn: path, keys, "more keys are locked out");
         };
-        if counters.is_none_or(|it| it.lockout_lines.may_write(say_more)) {
-            let named = counters.and_then(|it| it.notes.name(path, &key));
+        if state.is_none_or(|it| it.counters.lockout_lines.may_write(say_more)) {
+            let member = state.and_then(|it| Some(&it.owner.get()?.2));
+            let named = member.filter(|it| it.shown.get().is_some());
+            let named = named.map(|it| it.named_key(path, key.as_str()));
+            let named = named.map(|(shown, row)| shown.unwrap_or(row));
             let key = named.unwrap_or_else(|| key.hashed().to_string());
             let (shadow, until) = (take.in_shadow(), trace::date(until));
             trace::event!(warn: path, key, step, until, shadow, "a key is locked out");

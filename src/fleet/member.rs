@@ -1,6 +1,6 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use sha2::{Digest, Sha256};
 
@@ -10,6 +10,8 @@ use crate::sync::lock;
 pub(crate) struct Member {
     /// This process: 16 hexadecimal digits.
     pub(crate) process: Arc<str>,
+    /// How the first page shows keys, if it does; empty without a page.
+    pub(crate) shown: OnceLock<Option<fn(&str) -> String>>,
     state: Mutex<MemberState>,
 }
 
@@ -34,6 +36,7 @@ impl Default for Member {
     fn default() -> Self {
         Self {
             process: hex(&random()[..8]).into(),
+            shown: OnceLock::new(),
             state: Mutex::new(MemberState {
                 secret: random(),
                 ..MemberState::default()
@@ -52,6 +55,13 @@ impl fmt::Debug for Member {
 impl Member {
     pub(crate) fn state(&self) -> MutexGuard<'_, MemberState> {
         lock(&self.state)
+    }
+
+    /// How the log names a key of a rule: as the first page shows it, if it shows keys, and by its
+    /// [hash](Self::hashed_key).
+    pub(crate) fn named_key(&self, path: &str, key: &str) -> (Option<String>, String) {
+        let shown = self.shown.get().copied().flatten();
+        (shown.map(|shown| shown(key)), self.hashed_key(path, key))
     }
 
     /// What logs and pages call a key of a rule: 32 hexadecimal digits, the same in all processes.

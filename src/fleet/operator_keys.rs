@@ -134,15 +134,8 @@ impl OperatorKeys {
             });
             found.max()
         };
-        let Some(keys) = take.keys() else {
-            return Orders::from_iter([find(take.key().as_str())]);
-        };
-        let subjects = rule.subjects().iter().zip(keys);
-        let subjects = subjects.map(|(subject, key)| {
-            let key = key.as_ref().map(|key| key.with_subject(subject.name()))?;
-            find(key.as_str())
-        });
-        subjects.collect()
+        let keys = take.named_keys().into_iter();
+        keys.map(|key| find(key?.as_str())).collect()
     }
 }
 

@@ -450,6 +450,9 @@ impl Limits {
         let mut gate = self.uncounted_gate(path);
         gate.refunds = self.refunds.clone();
         gate.path = self.paths.add(path, self.near_limit);
+        let (warnings, member) = (Arc::clone(&self.warnings), Arc::clone(&self.member));
+        let owner = || (self.rules.downgrade(), warnings, member);
+        gate.path.owner.get_or_init(owner);
         gate
     }
 

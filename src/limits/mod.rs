@@ -37,7 +37,7 @@ mod set_up;
 mod usage;
 
 pub use limits::Limits;
-pub use operators::{Operation, OperatorError};
+pub use operators::{Operation, OperatorError, Reset};
 pub(crate) use questions::counts_of_plans;
 pub use usage::{Usage, UsageReader};
 

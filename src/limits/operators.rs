@@ -1,4 +1,4 @@
-//! What an operator does to a key for a while, from code and from a page.
+//! What an operator does to a key, at once or for a while, from code and from a page.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -138,6 +138,24 @@ impl Limits {
         self.operation(kind, path, key.into(), time, by)
     }
 
+    /// Forgets what a key has used by the rule of a path, in windows and in days, weeks and months,
+    /// whatever plan has chosen them, here or in another process. Counts of an earlier algorithm
+    /// stay. So do those with a [cost of their own](crate::rule::Policy::with_cost) that only plans
+    /// have which this process has not seen: of another file, or [by value](crate::rule::Plan::of).
+    ///
+    /// Says whether there was a count to forget, which may have ceased to count; there is none
+    /// without a rule. Under a [joint](crate::Rule::joint) rule it is about the subjects that are
+    /// [named](SubjectKeys). The log has a line for it if it says [by](Reset::by) whom; else, as by
+    /// code at each login, it has the number of resets of the path, at most once in ten seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store gives no answer. Whether the count was forgotten is then
+    /// unknown; it is safe to ask again. Also if a subject is named that the rule does not have.
+    pub fn reset<'a>(&'a self, path: &'a str, key: impl Into<SubjectKeys>) -> Reset<'a> {
+        Reset(self, path, key.into(), None)
+    }
+
     /// The keys that are let through, blocked or raised, as far as this process knows: those that
     /// it has set itself, and once it takes part in the [fleet](Self::join_fleet), all of the
     /// service. With the time that they still have, in the order of path and key.
@@ -167,13 +185,9 @@ impl Limits {
         Operation { limits, keys, one }
     }
 
-    /// Does it, in all processes, and logs it, with the key as it may be shown. Returns whether the
-    /// key is known: a request had it lately, or an operator has done something with it.
-    pub(crate) async fn operate(
-        &self,
-        mut one: OperatorKey,
-        key: Option<String>,
-    ) -> Result<bool, OperatorError> {
+    /// Does it, in all processes, and logs it. Returns whether the key is known: a request had it
+    /// lately, or an operator has done something with it.
+    pub(crate) async fn operate(&self, mut one: OperatorKey) -> Result<bool, OperatorError> {
         let kind = one.kind;
         // An operator can end it, also if the rule is gone.
         if !one.time.is_zero() {
@@ -195,7 +209,8 @@ impl Limits {
         }
         (one.by, one.note) = (line(one.by, MAX_BY), line(one.note, MAX_NOTE));
         let said = one.clone();
-        let (path, row) = (&*said.path, self.member.hashed_key(&one.path, &one.key));
+        let path = &*said.path;
+        let (key, row) = self.member.named_key(path, &said.key);
         let [by, note] = [&said.by, &said.note].map(|it| it.as_deref().unwrap_or_default());
         let seconds = one.time.as_secs();
         let was_operated = !self.operator_keys.find(path, &said.key).is_empty();
@@ -398,13 +413,82 @@ impl Operation {
                  key: expected that of ClientIp::key, with the ipv4_prefix and ipv6_prefix of the rule"
             )));
         }
-        limits.operate(one, None).await.map(drop)
+        limits.operate(one).await.map(drop)
     }
 }
 
 impl IntoFuture for Operation {
     type Output = Result<(), OperatorError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// What is to be forgotten of a key. It is done when this is awaited: see [`Limits::reset`].
+///
+/// ```
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+/// limits.check("chat", "alice").await?;
+/// let had_a_count = limits.reset("chat", "alice").by("ops@example.com").await?;
+/// assert!(had_a_count);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is done until it is awaited"]
+pub struct Reset<'a>(&'a Limits, &'a str, SubjectKeys, Option<Arc<str>>);
+
+impl Reset<'_> {
+    /// Says who does it: then the log has a line of its own for it. It may be empty, and 100
+    /// characters are kept. Default: nobody is named.
+    pub fn by(mut self, by: &str) -> Self {
+        self.3 = Some(line(Some(by.into()), MAX_BY).unwrap_or_default());
+        self
+    }
+
+    async fn run(self) -> Result<bool, StoreError> {
+        let Self(limits, path, keys, by) = self;
+        let Some(rule) = limits.rules.guard().find(path).cloned() else {
+            return Ok(false);
+        };
+        let store = limits.shared_store();
+        let take = keys.take_asked(rule, store)?;
+        let counts = counts_of_plans(&take, store.capabilities().calendar);
+        let mut found = Ok(false);
+        // Not together: a breaker that is half open lets one through.
+        for count in &counts {
+            let Ok(before) = found else { break };
+            found = store.reset(count).await.map(|it| it | before);
+        }
+        limits.paths.was_reset(path, &counts);
+        let Some(by) = by.as_deref() else {
+            let told = found.is_ok().then(|| take.rule().shared_path());
+            told.into_iter().for_each(|it| limits.paths.count_reset(it));
+            return found;
+        };
+        for key in take.named_keys().iter().flatten() {
+            let (key, row) = limits.member.named_key(path, key.as_str());
+            match found.as_ref().map_err(ToString::to_string) {
+                Ok(found) => {
+                    trace::event!(info: path, key, row, by, found, "the count of a key was reset");
+                }
+                Err(error) => trace::event!(warn: path, key, row, by, error,
+                    "the count of a key may have been reset"),
+            }
+        }
+        found
+    }
+}
+
+impl<'a> IntoFuture for Reset<'a> {
+    type Output = Result<bool, StoreError>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())

@@ -1,12 +1,16 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::charge::PathState;
 use crate::metrics::{KeyNotes, LimitedKeys, NearLimit, RuleCounters, Snapshot};
 use crate::question::{Ask, CountAsk};
 use crate::rule::Rules;
 use crate::sync::lock;
+use crate::trace;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
 pub(super) const MAX_PATHS: usize = 10_000;
@@ -20,6 +24,9 @@ pub(crate) struct Paths {
     /// Threads and tasks that own the paths and end with the last layer.
     watchers: AtomicUsize,
     pub(crate) limited: Arc<LimitedKeys>,
+    /// Resets of a path by nobody who is named: when the log told of them last, and how many it has
+    /// not told.
+    resets: Mutex<HashMap<Arc<str>, (Option<Instant>, u64)>>,
 }
 
 impl Paths {
@@ -55,6 +62,19 @@ impl Paths {
         #[cfg(feature = "tracing")]
         for (path, state) in &*lock(&self.states) {
             state.counters.log_denials(path);
+        }
+    }
+
+    /// Counts a reset by nobody who is named; at most once in a while the log has their number.
+    pub(super) fn count_reset(&self, path: &Arc<str>) {
+        let mut resets = lock(&self.resets);
+        let (told, untold) = resets.entry(Arc::clone(path)).or_default();
+        *untold += 1;
+        // A line for each login would flood the log.
+        if told.is_none_or(|it| it.elapsed() >= Duration::from_secs(10)) {
+            let (path, resets) = (&**path, std::mem::take(untold));
+            *told = Some(Instant::now());
+            trace::event!(info: path, resets, "counts of keys were reset by code");
         }
     }
 

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use super::limits::Limits;
 use super::paths::MAX_PATHS;
-use crate::error::StoreError;
 use crate::layer::{Call, Gate, Peek, SubjectKeys};
 use crate::question::Ask;
-use crate::store::Store;
 use crate::take::Take;
 use crate::warning::{Warning, WarningKind};
 
@@ -179,39 +177,6 @@ impl Limits {
         });
         let operated = Arc::clone(operated);
         Peek::new(Arc::clone(store), operated, rule, key.into(), without_plan)
-    }
-
-    /// Forgets what a key has used by the rule of a path, in windows and in days, weeks and months,
-    /// whatever plan has chosen them, here or in another process. Counts of an earlier algorithm
-    /// stay. So do those with a [cost of their own](crate::rule::Policy::with_cost) that only plans
-    /// have which this process has not seen: of another file, or [by value](crate::rule::Plan::of).
-    ///
-    /// Says whether there was a count to forget, which may have ceased to count; there is none
-    /// without a rule. Under a [joint](crate::Rule::joint) rule it is about the subjects that are
-    /// [named](SubjectKeys).
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if the store gives no answer. Whether the count was forgotten is then
-    /// unknown; it is safe to ask again. Also if a subject is named that the rule does not have.
-    pub async fn reset(&self, path: &str, key: impl Into<SubjectKeys>) -> Result<bool, StoreError> {
-        let Some(rule) = self.rules.guard().find(path).cloned() else {
-            return Ok(false);
-        };
-        let store = self.shared_store();
-        let take = key.into().take_asked(rule, store)?;
-        let counts = counts_of_plans(&take, store.capabilities().calendar);
-        let found = async {
-            let mut found = false;
-            // Not together: a breaker that is half open lets one through.
-            for count in &counts {
-                found |= store.reset(count).await?;
-            }
-            Ok(found)
-        };
-        let found = found.await;
-        self.paths.was_reset(path, &counts);
-        found
     }
 
     /// Waits until the store has answered what no request waits for, for at most `bound`: refunds

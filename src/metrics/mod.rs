@@ -61,8 +61,6 @@ mod table;
 
 pub use latency::LATENCY_BUCKETS;
 
-#[cfg(feature = "page")]
-pub(crate) use key_notes::KeyNamer;
 pub(crate) use key_notes::{KeyNotes, LimitedKeys};
 #[cfg(all(test, feature = "metrics"))]
 pub(crate) use publish::INTERVAL;

@@ -24,10 +24,6 @@ impl KeyNotes {
 
     pub(crate) const fn denied(&self, _: &Rule, _: &Key, _: Verdict) {}
 
-    pub(crate) const fn name(&self, _: &str, _: &Key) -> Option<String> {
-        None
-    }
-
     pub(crate) const fn last_rule(&self, _: &Key) -> Option<Arc<Rule>> {
         None
     }

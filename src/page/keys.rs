@@ -21,7 +21,6 @@ use crate::limits::operators::{OperatorError, within};
 use crate::question::Change;
 use crate::rule::{Factor, Policy, Rule, Subject};
 use crate::store::{OperatorKey, OperatorKind, Store};
-use crate::trace;
 
 /// The longest body of a request, in bytes.
 const MAX_BODY: usize = 16 * 1_024;
@@ -63,16 +62,11 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
         let page = &state.page;
         let (by, target) = change(page, request).await?;
         let (path, limits) = (target.rule()?.path(), &page.limits);
-        let (row, by) = (target.row(page), by.unwrap_or_default());
-        let key = page.shown(target.name.as_str());
-        let found = asked(page, limits.reset(path, target.keys())).await;
-        if let Err((_, error)) = &found {
-            trace::event!(warn: path, key, row, by, error, "the count of a key may have been reset");
-        }
-        let found = found?;
+        let reset = limits.reset(path, target.keys());
+        let reset = reset.by(&by.unwrap_or_default()).into_future();
+        let found = asked(page, reset).await?;
         limits.paths.limited.forget(path, target.name.as_str());
         limits.member.state().changes += 1;
-        trace::event!(info: path, key, row, by, found, "the count of a key was reset");
         Ok(with_hint(json!({"found": found}), target))
     })
     .await
@@ -115,8 +109,8 @@ pub(super) async fn set(
             only: only.unwrap_or_default().into(),
             time: Duration::from_secs(seconds),
         };
-        let operated = page.limits.operate(one, page.shown(target.name.as_str()));
-        let is_known = operated.await.map_err(|error| match error {
+        let operated = page.limits.operate(one).await;
+        let is_known = operated.map_err(|error| match error {
             OperatorError::Store(error) => no_answer(page, &error),
             OperatorError::TooMany(_) => (StatusCode::CONFLICT, error.to_string()),
             _ => wrong(error.to_string()),

@@ -106,9 +106,7 @@ use axum::Router;
 use http::request::Parts;
 
 use self::masked::masked;
-use crate::key::Key;
 use crate::limits::Limits;
-use crate::metrics::KeyNamer;
 
 /// The page of some [`Limits`]: see the [module](crate::page).
 #[derive(Clone)]
@@ -206,13 +204,8 @@ impl Page {
     /// once a second what the layers count, and they note whose requests they deny.
     pub fn router(self) -> Router {
         self.limits.watch_for_page();
-        let (member, shows_keys) = (Arc::clone(&self.limits.member), self.shows_keys);
-        let name = move |path: &str, key: &Key| match shows_keys {
-            true => masked(key.as_str()),
-            false => member.hashed_key(path, key.as_str()),
-        };
-        let limited = &self.limits.paths.limited;
-        let _ = limited.namer.set(KeyNamer(Box::new(name)));
+        let shown = self.shows_keys.then_some(masked as fn(&str) -> String);
+        let _ = self.limits.member.shown.set(shown);
         router::router(self)
     }
 }

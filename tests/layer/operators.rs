@@ -768,3 +768,72 @@ async fn those_that_wait_are_blocked_and_a_small_raise_is_never() {
     limits.check("api", "").cost(4).await.expect("room");
     limits.call("api").cost(4).await.expect("room");
 }
+
+/// What code does to a key is logged as what the page does: the key itself only where it shows keys.
+#[tokio::test(start_paused = true)]
+async fn the_log_names_keys_as_the_page_does() {
+    for shows in [None, Some(false), Some(true)] {
+        let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_hour(1));
+        let all = Subject::new("all", Everyone).limit(Quota::per_hour(9));
+        let joint = Rule::joint("joint", [user, all]).expect("valid");
+        let limits = limits([per_hour("api", 1), joint], paused());
+        match shows {
+            Some(true) => drop(limits.page().show_keys().router()),
+            Some(false) => drop(limits.page().router()),
+            None => {}
+        }
+        let log = kit::log::Log::start();
+        for (key, subject) in [("alice", None), ("user>alice", Some("user"))] {
+            let path = subject.map_or("api", |_| "joint");
+            let keys = || match subject {
+                Some(name) => SubjectKeys::from([(name, "alice")]),
+                None => "alice".into(),
+            };
+            let blocked = limits.block(path, keys(), HOUR, "ops").await;
+            blocked.expect("it can be blocked");
+            let reset = limits.reset(path, keys()).by("o\nps").await;
+            assert!(!reset.expect("an answer"));
+            let lines = log.lines();
+            let row = |line: &str| {
+                let rest = line.split("row=\"").nth(1).expect("a row");
+                rest[..32].to_owned()
+            };
+            let [blocked, reset] = &lines[..] else {
+                panic!("{lines:?}");
+            };
+            assert_eq!(row(blocked), row(reset));
+            assert!(blocked.contains("a key is blocked"), "{blocked}");
+            assert!(reset.contains("the count of a key was reset"), "{reset}");
+            assert!(reset.contains("by=\"o ps\" found=false"), "{reset}");
+            for line in [blocked, reset] {
+                let is_shown = line.contains(&format!("key=\"{key}\""));
+                assert_eq!(is_shown, shows == Some(true), "{line}");
+                assert_eq!(line.contains("alice"), is_shown, "{line}");
+            }
+        }
+    }
+}
+
+/// Code that resets at each login does not flood the log.
+#[tokio::test(start_paused = true)]
+async fn resets_that_nobody_is_named_for_are_counted() {
+    let limits = limits([per_hour("api", 9), per_hour("login", 9)], paused());
+    let log = kit::log::Log::start();
+    for (resets, told) in [(1, 1), (30, 0), (1, 31), (1, 0)] {
+        if told == 31 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        for path in ["api", "login"] {
+            for _ in 0..resets {
+                limits.reset(path, "alice").await.expect("an answer");
+            }
+            let lines = log.lines();
+            assert_eq!(lines.len(), told.min(1), "{lines:?}");
+            for line in lines {
+                let expected = format!("path=\"{path}\" resets={told}");
+                assert!(line.contains(&expected), "{line}");
+                assert!(!line.contains("alice"), "{line}");
+            }
+        }
+    }
+}

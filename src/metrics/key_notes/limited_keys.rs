@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hashbrown::HashTable;
@@ -25,15 +25,7 @@ pub(crate) struct LimitedKeys {
     /// Seconds, as the owner says: a denial does not read a clock.
     now: AtomicU64,
     shards: [Mutex<KeyShard>; SHARDS],
-    pub(crate) namer: OnceLock<KeyNamer>,
 }
-
-/// What a page calls a key of a path.
-pub(crate) struct KeyNamer(pub(crate) Box<NameKey>);
-
-type NameKey = dyn Fn(&str, &Key) -> String + Send + Sync;
-
-crate::named::debug_fields!(KeyNamer);
 
 const SHARDS: usize = 16;
 const PLACES: usize = 64;

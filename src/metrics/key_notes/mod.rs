@@ -7,7 +7,7 @@ mod limited_keys;
 use std::sync::Arc;
 
 use self::last_rules::LastRules;
-pub(crate) use self::limited_keys::{KeyNamer, LimitedKey, LimitedKeys, RECENT};
+pub(crate) use self::limited_keys::{LimitedKey, LimitedKeys, RECENT};
 use crate::decision::Verdict;
 use crate::key::Key;
 use crate::rule::Rule;
@@ -47,12 +47,6 @@ impl KeyNotes {
         if let Some(limited) = &self.limited {
             limited.add(rule, key, verdict);
         }
-    }
-
-    /// What a page calls a key of a path; `None` without a page.
-    pub(crate) fn name(&self, path: &str, key: &Key) -> Option<String> {
-        let namer = self.limited.as_ref()?.namer.get()?;
-        Some(namer.0(path, key))
     }
 
     /// The rule by which this key was decided last, if a request has chosen its quotas.
