@@ -97,6 +97,9 @@ pub enum WarningKind {
     /// alone, and [`Limits::check`](crate::Limits::check) or [`Limits::call`](crate::Limits::call),
     /// which see none, have charged it.
     OutcomeOfCheck,
+    /// A handler asks for the [`Charges::of`](crate::store::Charges::of) a path that neither a rule
+    /// nor a layer has, so it finds none.
+    NoCharges,
     /// [`Limits::plan`](crate::Limits::plan) or [`plan_value`](crate::Limits::plan_value) chooses a
     /// plan by a request, and a check, a call or a peek, which have none, said no plan.
     PlanOfCheck,
@@ -292,6 +295,10 @@ impl fmt::Display for Warning {
                 "{path:?} has {name}, but limits.check and limits.call see no response, so nothing \
                  is given back: add \"error\" for functions that return an Err, or let the code \
                  call refund on the charge that the check returns"
+            ),
+            WarningKind::NoCharges => format!(
+                "neither a rule nor a layer has the path {path:?}, so charges.of({path:?}) finds no \
+                 charge, and nothing is settled or given back: correct that path"
             ),
             WarningKind::PlanOfCheck => format!(
                 "a check, call or peek of {path:?} says no plan, and what Limits::{name} finds in \

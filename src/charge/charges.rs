@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::charge::{Charge, GiveBack, Settled};
 use super::meter::Meter;
 use crate::error::StoreError;
+use crate::warning::{Warning, WarningKind};
 
 /// What the layers around a handler charged its request, the outermost layer's charge first.
 ///
@@ -164,6 +165,7 @@ impl Charges {
     }
 
     /// The charges of the rule with this path: one for each of its layers that charged the request.
+    /// A path that neither a rule nor a layer has is a [warning](WarningKind::NoCharges).
     ///
     /// ```
     /// use tidegate::store::Charges;
@@ -180,10 +182,18 @@ impl Charges {
     #[must_use]
     pub fn of(&self, path: &str) -> Self {
         let of_rule = |charge: &&Charge| charge.take().rule().path() == path;
-        Self {
-            owes: true,
-            ..self.iter().filter(of_rule).cloned().collect()
+        let charges: SmallVec<_> = self.iter().filter(of_rule).cloned().collect();
+        let owners = self.iter().map(|it| it.inner.path.as_ref()?.owner.get());
+        if let Some(Some((_, warnings, _))) = owners.clone().next()
+            && charges.is_empty()
+            && !owners
+                .flatten()
+                .any(|(rules, ..)| rules.upgrade().is_none_or(|it| it.knows(path)))
+        {
+            warnings.add(Warning::new(WarningKind::NoCharges).about(path));
         }
+        let owes = true;
+        Self { charges, owes }
     }
 }
 

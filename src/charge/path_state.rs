@@ -11,12 +11,9 @@ use crate::waiting::OpenCharges;
 pub(crate) struct PathState {
     pub(crate) counters: RuleCounters,
     pub(crate) open: OpenCharges,
-    /// Empty if no `Limits` made the layer.
-    pub(crate) owner: OnceLock<PathOwner>,
+    /// The rules, the warnings and the process of the limits that made the layers, if it were some.
+    pub(crate) owner: OnceLock<(WeakRules, Arc<Warnings>, Arc<Member>)>,
 }
-
-/// What charges of a path ask of the limits that made its layers.
-pub(crate) type PathOwner = (WeakRules, Arc<Warnings>, Arc<Member>);
 
 impl PathState {
     /// A state with these counters and no open charge.

@@ -37,9 +37,11 @@ impl Warnings {
     pub(crate) fn add(&self, warning: Warning) {
         let is_known = |known: &Warning| (known.kind, &known.path) == (warning.kind, &warning.path);
         let mut found = lock(&self.found);
-        let of_no_rule = found.iter().filter(|it| it.kind == WarningKind::NoRule);
+        let of_kind = found.iter().filter(|it| it.kind == warning.kind);
         let has_room = match warning.kind {
-            WarningKind::NoRule => of_no_rule.count() < Self::MAX_WITHOUT_RULE,
+            WarningKind::NoRule | WarningKind::NoCharges => {
+                of_kind.count() < Self::MAX_WITHOUT_RULE
+            }
             _ => found.len() < Self::MAX,
         };
         if has_room && !found.iter().any(is_known) {

@@ -441,12 +441,11 @@ impl Limits {
 
     /// A gate of the path, for a layer or for checks. All gates of a path share its counters.
     pub(super) fn gate(&self, path: &str) -> Gate {
-        let is_new = !self.rules.uses(path);
-        self.rules.mark_used(path);
-        if is_new && !self.rules.guard().contains(path) {
+        if !self.rules.knows(path) {
             self.warnings
                 .add(Warning::new(WarningKind::NoRule).about(path));
         }
+        self.rules.mark_used(path);
         let mut gate = self.uncounted_gate(path);
         gate.refunds = self.refunds.clone();
         gate.path = self.paths.add(path, self.near_limit);

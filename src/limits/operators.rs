@@ -144,14 +144,16 @@ impl Limits {
     /// have which this process has not seen: of another file, or [by value](crate::rule::Plan::of).
     ///
     /// Says whether there was a count to forget, which may have ceased to count; there is none
-    /// without a rule. Under a [joint](crate::Rule::joint) rule it is about the subjects that are
-    /// [named](SubjectKeys). The log has a line for it if it says [by](Reset::by) whom; else, as by
-    /// code at each login, it has the number of resets of the path, at most once in ten seconds.
+    /// where a layer has no rule. Under a [joint](crate::Rule::joint) rule it is about the subjects
+    /// that are [named](SubjectKeys). The log has a line for it if it says [by](Reset::by) whom;
+    /// else, as by code at each login, it has the number of resets of the path, at most once in ten
+    /// seconds.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the store gives no answer. Whether the count was forgotten is then
-    /// unknown; it is safe to ask again. Also if a subject is named that the rule does not have.
+    /// unknown; it is safe to ask again. Also if neither a rule nor a layer has the path, or a
+    /// subject is named that the rule does not have.
     pub fn reset<'a>(&'a self, path: &'a str, key: impl Into<SubjectKeys>) -> Reset<'a> {
         Reset(self, path, key.into(), None)
     }
@@ -189,19 +191,23 @@ impl Limits {
     /// lately, or an operator has done something with it.
     pub(crate) async fn operate(&self, mut one: OperatorKey) -> Result<bool, OperatorError> {
         let kind = one.kind;
-        // An operator can end it, also if the rule is gone.
-        if !one.time.is_zero() {
+        let was_operated = !self.operator_keys.find(&one.path, &one.key).is_empty();
+        let fleet = self.shared_store().fleet();
+        // An operator can end it, also if the rule is gone; a fleet may know more keys at first.
+        if one.time.is_zero() {
+            let is_told = fleet.is_none() || self.member.state().is_accepted.is_some();
+            if is_told && !was_operated && !self.rules.knows(&one.path) {
+                return Err(OperatorError::NoRule(one.path.to_string()));
+            }
+        } else {
             if !(least(kind)..=kind.max_time()).contains(&one.time) {
                 let time = one.time;
                 return Err(OperatorError::Time { kind, time });
             }
             let rule = self.rules().guard().find(&one.path).cloned();
             let rule = rule.ok_or_else(|| OperatorError::NoRule(one.path.to_string()))?;
-            let known = if kind.is_raise() {
-                names_of_quotas(&rule, &one.key)
-            } else {
-                BTreeSet::new()
-            };
+            let known = kind.is_raise().then(|| names_of_quotas(&rule, &one.key));
+            let known = known.unwrap_or_default();
             if let Some(name) = one.only.iter().find(|name| !known.contains(&***name)) {
                 let (name, known) = (name.to_string(), known.into_iter().collect());
                 return Err(OperatorError::NoQuota { name, known });
@@ -213,10 +219,8 @@ impl Limits {
         let (key, row) = self.member.named_key(path, &said.key);
         let [by, note] = [&said.by, &said.note].map(|it| it.as_deref().unwrap_or_default());
         let seconds = one.time.as_secs();
-        let was_operated = !self.operator_keys.find(path, &said.key).is_empty();
         #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
         let what = Done(kind);
-        let fleet = self.shared_store().fleet();
         let is_accepted = match &fleet {
             Some(fleet) => within(fleet.set_key(&one)).await,
             None => Ok(true),
@@ -455,7 +459,9 @@ impl Reset<'_> {
     async fn run(self) -> Result<bool, StoreError> {
         let Self(limits, path, keys, by) = self;
         let Some(rule) = limits.rules.guard().find(path).cloned() else {
-            return Ok(false);
+            let error = OperatorError::NoRule(path.to_owned()).to_string();
+            let error = StoreError::new(StoreErrorKind::Configuration, error);
+            return limits.rules.knows(path).then_some(false).ok_or(error);
         };
         let store = limits.shared_store();
         let take = keys.take_asked(rule, store)?;
@@ -475,9 +481,8 @@ impl Reset<'_> {
         for key in take.named_keys().iter().flatten() {
             let (key, row) = limits.member.named_key(path, key.as_str());
             match found.as_ref().map_err(ToString::to_string) {
-                Ok(found) => {
-                    trace::event!(info: path, key, row, by, found, "the count of a key was reset");
-                }
+                Ok(found) => trace::event!(info: path, key, row, by, found,
+                    "the count of a key was reset"),
                 Err(error) => trace::event!(warn: path, key, row, by, error,
                     "the count of a key may have been reset"),
             }
@@ -550,8 +555,8 @@ pub(crate) async fn within<T>(
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperatorError {
-    /// No rule has this path.
-    #[error("there is no rule {0:?}")]
+    /// No rule has this path. What was begun can be ended without one.
+    #[error("there is no rule {0:?}: correct the path, or add the rule")]
     NoRule(String),
     /// The rule needs another key.
     #[error("{0}")]

@@ -97,9 +97,7 @@ pub(super) async fn set(
         let message = "seconds is not there, or no whole number: 0 ends it";
         let seconds = seconds.ok_or_else(|| wrong(message.to_owned()))?;
         // What was begun can be ended, also if the rule is gone.
-        if seconds > 0 {
-            target.rule()?;
-        }
+        (seconds > 0).then(|| target.rule()).transpose()?;
         let one = OperatorKey {
             kind,
             path: target.path.as_str().into(),

@@ -140,6 +140,11 @@ impl SharedRules {
         lock(&self.0.changes).used.contains(path)
     }
 
+    /// Whether this is the path of a rule, also while it is switched off, or of a layer.
+    pub(crate) fn knows(&self, path: &str) -> bool {
+        self.guard().contains(path) || self.uses(path)
+    }
+
     /// The paths that layers limit and that have no rule, in alphabetical order.
     pub(crate) fn paths_without_rule(&self) -> Vec<String> {
         let (changes, rules) = (lock(&self.0.changes), self.load());

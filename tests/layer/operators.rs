@@ -837,3 +837,39 @@ async fn resets_that_nobody_is_named_for_are_counted() {
         }
     }
 }
+
+/// Whoever mistypes a path is told, and nothing is done.
+#[tokio::test(start_paused = true)]
+async fn a_path_that_neither_a_rule_nor_a_layer_has() {
+    let limits = limits([per_hour("api", 9)], paused());
+    let _ = limits.layer("open");
+    let says = |error: &dyn ToString, path: &str| {
+        let (text, name) = (error.to_string(), format!("{path:?}"));
+        assert!(text.contains(&name) && text.contains("rule"), "{text}");
+    };
+    let reset = async |path| limits.reset(path, "alice").await;
+    assert!(!reset("open").await.expect("a layer may have no rule"));
+    let log = kit::log::Log::start();
+    says(&reset("apy").await.expect_err("a mistake"), "apy");
+    let by = limits.reset("apy", "alice").by("ops").await;
+    says(&by.expect_err("a mistake"), "apy");
+    let held = limits.hold("apy", "alice", HOUR).await;
+    says(&held.expect_err("a mistake"), "apy");
+    for time in [HOUR, END] {
+        for done in [
+            limits.block("apy", "alice", time, "").await,
+            limits.let_through("apy", "alice", time, "").await,
+            limits.raise("apy", "alice", 2.0, time, "").await,
+        ] {
+            says(&done.expect_err("a mistake"), "apy");
+        }
+    }
+    assert!(limits.operator_keys().is_empty());
+    assert_eq!(log.lines(), [""; 0]);
+
+    limits.block("api", "alice", HOUR, "").await.expect("done");
+    limits.rules().replace(Rules::default());
+    let ended = limits.block("api", "alice", END, "").await;
+    ended.expect("what was begun can be ended");
+    assert!(limits.operator_keys().is_empty());
+}

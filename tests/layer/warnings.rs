@@ -1054,3 +1054,45 @@ async fn the_log_is_told_once() {
     );
     assert!(peer.contains("the key of \"login\" is PeerIp"), "{peer}");
 }
+
+/// A handler that mistypes a path would reserve and never give back. It may be mounted elsewhere.
+#[tokio::test]
+async fn charges_of_a_path_that_nobody_has() {
+    let log = kit::log::Log::start();
+    let limits = limits(["chat", "draw"].map(roomy));
+    let _ = limits.layer("open");
+    let charged = |path: &'static str| limits.call(path).key("alice");
+    for _ in 0..2 {
+        for path in ["chat", "draw", "open"] {
+            charged(path)
+                .run(async || {
+                    let charges = Charges::current();
+                    let settled = charges.of("chta").settle(5).await.expect("no error");
+                    assert_eq!(settled.given_back, 0);
+                    for other in ["chat", "draw", "open"] {
+                        let _ = charges.of(other);
+                    }
+                })
+                .await
+                .expect("there is room");
+        }
+    }
+    let listed = limits.warnings();
+    let of_charges = listed.iter().find(|it| it.kind == Kind::NoCharges);
+    let of_charges = of_charges.expect("a warning");
+    assert_eq!(of_charges.path.as_deref(), Some("chta"));
+    let lines = log.lines();
+    let told = lines
+        .iter()
+        .filter(|it| it.contains("charges.of(\"chta\")"));
+    assert_eq!(told.count(), 1, "{lines:?}");
+
+    let many = charged("chat").run(async || {
+        let charges = Charges::current();
+        (0..2_000).for_each(|it| drop(charges.of(&format!("a-tool:{it}"))));
+    });
+    many.await.expect("there is room");
+    let of_charges = limits.warnings().into_iter();
+    let of_charges = of_charges.filter(|it| it.kind == Kind::NoCharges);
+    assert_eq!(of_charges.count(), 100);
+}
