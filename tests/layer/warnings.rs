@@ -373,6 +373,31 @@ async fn redis_evicts() {
     }
 }
 
+/// Its memory is full, and somebody lets it evict keys.
+#[tokio::test]
+async fn redis_evicts_by_now() {
+    let server = Server::start();
+    let store = store_on(&server).await.prefix("shop:");
+    let limits = limits([roomy("login")]).key(Everyone).store(store.clone());
+    let take = Take::new(roomy("login").into(), Key::default());
+    let log = kit::log::Log::start();
+    run(&server, "CONFIG SET maxmemory 1");
+    for _ in 0..20 {
+        let error = store.take(&take).await.expect_err("no memory");
+        assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);
+    }
+    assert_eq!(kinds(&limits), []);
+    run(&server, "CONFIG SET maxmemory-policy allkeys-lru");
+    kit::eventually("it is told", async || {
+        let _ = store.take(&take).await;
+        kinds(&limits) == [Kind::RedisEvicts]
+    })
+    .await;
+    let lines = log.lines();
+    let told = lines.iter().filter(|line| line.contains("evicts keys"));
+    assert_eq!(told.count(), 1, "{lines:#?}");
+}
+
 /// A user who may not ask is no mistake.
 #[tokio::test]
 async fn redis_does_not_say_whether_it_evicts() {
