@@ -403,13 +403,15 @@ impl RateLimitLayer {
 
     /// Leaves the body of a request unread that this layer answers itself: an HTTP/1 connection is
     /// closed, as the answer says (`connection: close`), and an HTTP/2 stream reset. For layers
-    /// around a client, whose body nobody sends.
+    /// around a client, whose body nobody sends, and behind Apache Traffic Server.
     ///
     /// Default: the answer leaves at once, and a task reads on what the client still sends, for at
     /// most 2 seconds, 16 MiB at full speed and then together with all others 125 MiB a second, of
     /// at most 1,024 requests of the process at a time: a client that sends all before it reads gets
-    /// its answer, and a [proxy](crate::guide::proxies) does not take the server for dead. Uploads
-    /// that are longer, slower or too many are [counted](RuleSnapshot::closed_uploads), and closed.
+    /// its answer, and a [proxy](crate::guide::proxies) does not take the server for dead. Over
+    /// HTTP/1 the answer to a `Content-Length` of at most 64 KiB leaves when the body is read to
+    /// its end, or after 100 ms. Uploads that are longer, slower or too many are
+    /// [counted](RuleSnapshot::closed_uploads), and closed.
     /// Over HTTP/1 the answer says `connection: close` beside a `Content-Length` above 16 MiB, and
     /// where nothing is read on, so that no proxy gives the connection to its next request: of too
     /// many uploads, and of a client that awaits a `100 Continue`. A `connection` field of a

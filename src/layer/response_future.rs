@@ -87,7 +87,7 @@ pin_project! {
             admitted: Option<Admission>,
         },
         /// The degrade callback answers, or the error callback for an inner service that has
-        /// failed.
+        /// failed, or the rest of an upload is read.
         Answering {
             response: BoxFuture<'static, Result<Response<Body>, E>>,
         },
@@ -181,18 +181,11 @@ where
             Action::Degrade(callback, take, decision) => {
                 let head = head(&kept.request);
                 let upload = Upload::find(kept.request, &kept.gate);
-                let response = kept
-                    .gate
-                    .degrade(callback, take, decision, head, kept.arrived);
-                return Self::Answering {
-                    response: Box::pin(async {
-                        let mut response = response.await;
-                        if let Some(upload) = upload {
-                            upload.read_on(&mut response);
-                        }
-                        Ok(response)
-                    }),
-                };
+                let gate = kept.gate;
+                let response = gate.degrade(callback, take, decision, head, kept.arrived);
+                let response = async { Ok(Upload::read_on(upload, response.await).await) };
+                let response = Box::pin(response);
+                return Self::Answering { response };
             }
             Action::Recover(callback, outcome) => {
                 let gate = Arc::clone(&kept.gate);
@@ -270,12 +263,14 @@ impl<S: Service<Request<B>>, B: HttpBody + Send + 'static> KeptRequest<S, B> {
         make: impl FnOnce(&Gate, &AnswerForm) -> Response<Body>,
     ) -> ResponseState<S, B, S::Future, S::Error> {
         let gate = &self.gate;
-        let mut response = make(gate, &gate.form_for(&self.request, self.arrived));
-        if let Some(upload) = Upload::find(self.request, gate) {
-            upload.read_on(&mut response);
+        let response = make(gate, &gate.form_for(&self.request, self.arrived));
+        let upload = Upload::find(self.request, gate);
+        if upload.is_none() {
+            let response = Some(response);
+            return ResponseState::Responding { response };
         }
-        let response = Some(response);
-        ResponseState::Responding { response }
+        let response = Box::pin(async { Ok(Upload::read_on(upload, response).await) });
+        ResponseState::Answering { response }
     }
 }
 

@@ -1,11 +1,19 @@
-//! The bodies of requests that a layer answers by itself: which of them are read on.
+//! The bodies of requests that a layer answers by itself: which of them are read on, and which are
+//! read to their end before the answer.
 
-use axum::body::Bytes;
-use http::{Version, header};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+
+use axum::body::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use http::{Version, header};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
 
 use crate::*;
 
@@ -228,4 +236,264 @@ async fn how_far_they_are_read() {
     assert!(!long.is_held());
     assert_eq!(long.polls(), LONG + 1);
     assert_eq!(limits.snapshot().rules[0].closed_uploads, 2);
+}
+
+/// The end of the body is the end of the first frame.
+const WHOLE: fn(usize) -> Poll<Option<usize>> = |polls| match polls {
+    0 => Poll::Ready(Some(100)),
+    _ => Poll::Ready(None),
+};
+
+fn of_length(bytes: usize) -> Builder {
+    Request::builder().header("content-length", bytes)
+}
+
+/// The answer to a short upload over HTTP/1 waits for its end, for 100 ms. Others leave at once.
+#[tokio::test(start_paused = true)]
+async fn which_answers_wait() {
+    let _places = PLACES.lock().await;
+    const SILENT: fn(usize) -> Poll<Option<usize>> = |_| Poll::Pending;
+    const LATE: u128 = 100;
+    let http_2 = || of_length(100).version(Version::HTTP_2);
+    let expects = || of_length(100).header("expect", "100-continue");
+    let no_key = || layer().key(Header::new("x-key"));
+    let callback = || layer().degrade_fn(|_: Denied| async { DENIED });
+    let down = || RateLimitLayer::new("down", WINDOW, 1).store(no_store());
+    let recovered = || no_key().on_error_fn(|_: Failed| async { DENIED });
+    let cases = [
+        ("one byte", layer(), of_length(1), SILENT, LATE),
+        ("64 KiB", layer(), of_length(65_536), SILENT, LATE),
+        ("more", layer(), of_length(65_537), SILENT, 0),
+        ("no length", layer(), Request::builder(), SILENT, 0),
+        (
+            "no number",
+            layer(),
+            Request::builder().header("content-length", "x"),
+            SILENT,
+            0,
+        ),
+        ("HTTP/2", layer(), http_2(), SILENT, 0),
+        ("100-continue", layer(), expects(), SILENT, 0),
+        (
+            "the setter",
+            layer().close_denied_uploads(),
+            of_length(100),
+            SILENT,
+            0,
+        ),
+        ("without a key", no_key(), of_length(100), SILENT, LATE),
+        ("no decision", down(), of_length(100), SILENT, LATE),
+        ("a callback", callback(), of_length(100), SILENT, LATE),
+        (
+            "an error callback",
+            recovered(),
+            of_length(100),
+            SILENT,
+            LATE,
+        ),
+        ("a body that is there", layer(), of_length(100), WHOLE, 0),
+        (
+            "one that never ends",
+            layer(),
+            of_length(100),
+            |_| Poll::Ready(Some(FRAME)),
+            LATE,
+        ),
+    ];
+    for (case, layer, request, frame, wait) in cases {
+        let upload = Upload::of(frame);
+        let body = Body::new(upload.clone());
+        let request = request.method("POST").body(body).expect("a request");
+        let began = Instant::now();
+        let answer = call(&app_of(layer), request).await;
+        assert!(!answer.status().is_success(), "{case}");
+        // The clock of tokio's timers ticks in milliseconds.
+        let waited = began.elapsed().as_millis();
+        assert!((wait..=wait + 1).contains(&waited), "{case}: {waited} ms");
+        sleep(Duration::from_millis(1_990)).await;
+        let reads_on = wait == LATE || ["more", "no length", "no number", "HTTP/2"].contains(&case);
+        assert_eq!(upload.is_held(), reads_on, "{case}");
+        sleep(Duration::from_millis(20)).await;
+        assert!(!upload.is_held(), "{case}");
+    }
+}
+
+/// Who leaves takes nothing along, and a body that fails is at its end.
+#[tokio::test(start_paused = true)]
+async fn a_short_upload_that_is_left_or_fails() {
+    let _places = PLACES.lock().await;
+    let failing = futures_util::stream::iter([Ok(Bytes::from("a")), Err("the client has left")]);
+    let began = Instant::now();
+    let request = of_length(100).body(Body::from_stream(failing));
+    let answer = call(&app_of(layer()), request.expect("a request")).await;
+    assert_eq!((answer.status(), began.elapsed()), (DENIED, Duration::ZERO));
+
+    let upload = Upload::of(|_| Poll::Pending);
+    let request = of_length(100).body(Body::new(upload.clone()));
+    let app = app_of(layer());
+    let left = call(&app, request.expect("a request"));
+    let left = tokio::time::timeout(Duration::from_millis(50), left).await;
+    assert!(left.is_err() && upload.is_held());
+    sleep(Duration::from_millis(2_100)).await;
+    assert!(!upload.is_held());
+}
+
+/// Without a timer an answer leaves at once, as without a runtime.
+#[test]
+fn without_a_timer_no_answer_waits() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let upload = Upload::of(|_| Poll::Pending);
+    let denied = async {
+        let _places = PLACES.lock().await;
+        deny(layer(), of_length(100), &upload).await
+    };
+    runtime.expect("a runtime").block_on(denied);
+    assert!(!upload.is_held());
+    let denied = deny(layer(), of_length(100), &upload).now_or_never();
+    assert_eq!(denied.flatten().as_deref(), Some("close"));
+}
+
+/// A body that is there needs no place. One that has to be waited for takes one, and the answers to
+/// those that find none leave at once.
+#[tokio::test(start_paused = true)]
+async fn short_uploads_above_the_places_do_not_wait() {
+    let _places = PLACES.lock().await;
+    let silent: Vec<_> = (0..1_100).map(|_| Upload::of(|_| Poll::Pending)).collect();
+    let timed = async |upload: &Upload| {
+        let began = Instant::now();
+        let connection = deny(layer(), of_length(100), upload).await;
+        (
+            connection.is_some(),
+            began.elapsed() < Duration::from_millis(100),
+        )
+    };
+    let answers = join_all(silent.iter().map(timed)).await;
+    let closed = answers.iter().filter(|it| **it == (true, true)).count();
+    let waited = answers.iter().filter(|it| **it == (false, false)).count();
+    assert_eq!((closed, waited), (76, 1_024));
+    let there = of_length(100).body(Body::from(vec![0; 100]));
+    let answer = call(&app_of(layer()), there.expect("a request")).await;
+    assert!(!answer.headers().contains_key(header::CONNECTION));
+    sleep(Duration::from_secs(3)).await;
+    assert!(silent.iter().all(|upload| !upload.is_held()));
+}
+
+/// Serves what denies, has no key, or no decision, and what is denied behind another layer.
+async fn serve() -> SocketAddr {
+    let read = async |body: Bytes| body.len().to_string();
+    let limited = |layer| axum::routing::post(read).layer(layer);
+    let outer = || RateLimitLayer::new("outer", WINDOW, 1_000);
+    let app = Router::new()
+        .route("/429", limited(layer()))
+        .route("/400", limited(layer().key(Header::new("x-key"))))
+        .route(
+            "/503",
+            limited(RateLimitLayer::new("down", WINDOW, 1).store(no_store())),
+        )
+        .route("/429/inner", limited(layer()).layer(outer()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("is bound");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+/// Sends the head of a request with a body of this length, and then pieces of it, each 10 ms after
+/// the one before. Returns how many were sent before an answer came, and how long after the head
+/// the last one was sent and the answer came.
+fn in_pieces(
+    connection: &mut TcpStream,
+    path: &str,
+    length: usize,
+    pieces: &[usize],
+) -> (usize, [Duration; 2]) {
+    let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+    connection.write_all(head.as_bytes()).expect("is sent");
+    let (began, mut sent) = (std::time::Instant::now(), 0);
+    let mut last = Duration::ZERO;
+    connection.set_nonblocking(true).expect("is set");
+    for piece in pieces {
+        std::thread::sleep(Duration::from_millis(10));
+        if connection.peek(&mut [0]).is_ok() {
+            break;
+        }
+        connection.write_all(&vec![b'x'; *piece]).expect("has room");
+        (last, sent) = (began.elapsed(), sent + 1);
+    }
+    connection.set_nonblocking(false).expect("is set");
+    let head = head_of(connection);
+    assert!(
+        head.starts_with(&format!("HTTP/1.1 {}", &path[1..4])),
+        "{head}"
+    );
+    assert!(!head.contains("connection: close"), "{head}");
+    (sent, [last, began.elapsed()])
+}
+
+/// The head of an answer, whose body is read, too.
+fn head_of(connection: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        connection.read_exact(&mut byte).expect("an answer");
+        answer.extend(byte);
+    }
+    let head = String::from_utf8(answer).expect("text");
+    let length = head.split("content-length: ").nth(1);
+    let length = length.and_then(|it| it.split_once("\r\n")?.0.parse().ok());
+    let mut body = vec![0; length.expect("a length")];
+    connection.read_exact(&mut body).expect("a body");
+    head
+}
+
+/// The answer is behind the last byte of a short body that comes in pieces, and the connection has
+/// room for the next request. A body that stalls is answered after 100 ms, what is longer at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_is_answered_behind_its_last_byte() {
+    let _places = PLACES.lock().await;
+    let to = serve().await;
+    let test = move || {
+        let mut connection = TcpStream::connect(to).expect("connects");
+        let quarter = 65_536 / 4;
+        for pieces in [
+            &[1][..],
+            &[1, 99],
+            &[40, 30, 30],
+            &[quarter; 4],
+            &[65_535, 1],
+        ] {
+            let length = pieces.iter().sum();
+            for path in ["/429", "/400", "/503", "/429/inner"] {
+                // Where the machine was busy for long enough, the answer is right to be early.
+                let mut tries = (0..20).map(|_| in_pieces(&mut connection, path, length, pieces));
+                let is_behind = tries.any(|(sent, times)| {
+                    assert!(
+                        sent == pieces.len() || times[1] > Duration::from_millis(99),
+                        "{path}"
+                    );
+                    sent == pieces.len()
+                });
+                assert!(is_behind, "{length} bytes to {path}");
+            }
+        }
+        for (length, pieces, waits) in [
+            (100, &[][..], true),
+            (65_536, &[65_535][..], true),
+            (65_537, &[], false),
+            (65_537, &[1], false),
+        ] {
+            let mut connection = TcpStream::connect(to).expect("connects");
+            let (sent, [_, after]) = in_pieces(&mut connection, "/429", length, pieces);
+            assert_eq!(sent, if waits { pieces.len() } else { 0 }, "{length} bytes");
+            assert_eq!(
+                after > Duration::from_millis(98),
+                waits,
+                "{length} bytes: {after:?}"
+            );
+            assert!(
+                after < Duration::from_millis(800),
+                "{length} bytes: {after:?}"
+            );
+        }
+    };
+    tokio::task::spawn_blocking(test).await.expect("no panic");
 }
