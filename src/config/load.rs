@@ -76,12 +76,15 @@ impl Rules {
 
 /// The rules of a whole file.
 fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
-    file.only("a table", &["enabled shadow prefix client-ip exempt rules"])?;
+    let known = "enabled shadow prefix client-ip exempt close-denied-uploads rules";
+    file.only("a table", &[known])?;
     let is_enabled = file.read("enabled", Value::boolean)?.unwrap_or(true);
     let prefix = file.read("prefix", |prefix| prefix.text("a text", Some))?;
     let prefix: Option<Arc<str>> = prefix.map(Into::into);
+    let is_on = |key| Ok(file.read(key, Value::boolean)?.unwrap_or(false));
     let mut switches = FileSwitches {
-        is_shadow: file.read("shadow", Value::boolean)?.unwrap_or(false),
+        is_shadow: is_on("shadow")?,
+        closes_uploads: is_on("close-denied-uploads")?,
         exemptions: file.read("exempt", exemptions)?.unwrap_or_default(),
     };
     switches.exemptions.client_ip = file.read("client-ip", client_ip)?;

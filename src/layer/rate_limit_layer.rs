@@ -403,7 +403,8 @@ impl RateLimitLayer {
 
     /// Leaves the body of a request unread that this layer answers itself: an HTTP/1 connection is
     /// closed, as the answer says (`connection: close`), and an HTTP/2 stream reset. For layers
-    /// around a client, whose body nobody sends, and behind Apache Traffic Server.
+    /// around a client, whose body nobody sends, and behind Apache Traffic Server. The rule's file
+    /// may say it, too: `close-denied-uploads`.
     ///
     /// Default: the answer leaves at once, and a task reads on what the client still sends, for at
     /// most 2 seconds, 16 MiB at full speed and then together with all others 125 MiB a second, of

@@ -11,6 +11,7 @@ use crate::warning::{Warning, WarningKind};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileSwitches {
     pub(crate) is_shadow: bool,
+    pub(crate) closes_uploads: bool,
     pub(crate) exemptions: Exemptions,
 }
 

@@ -155,6 +155,14 @@ impl Rule {
         self.with(|it| it.file = Some(Arc::clone(file)))
     }
 
+    /// Whether its file says that the connections of denied uploads are closed.
+    pub(crate) fn closes_uploads(&self) -> bool {
+        self.settings
+            .file
+            .as_ref()
+            .is_some_and(|it| it.closes_uploads)
+    }
+
     /// Says that handlers [settle](crate::store::Charge::settle) what this rule charged, usually
     /// with units left, so that a request may [wait](crate::RateLimitLayer::wait) for these units
     /// beyond its retry-after. Default: false.

@@ -378,6 +378,47 @@ async fn short_uploads_above_the_places_do_not_wait() {
     assert!(silent.iter().all(|upload| !upload.is_held()));
 }
 
+/// The file closes connections as the code does, from the next request on.
+#[tokio::test(start_paused = true)]
+async fn the_file_closes_denied_uploads() {
+    let _places = PLACES.lock().await;
+    let text = |says| format!("{says}\n[rules.denied]\nmax-count = 0\nwindow = \"1m\"");
+    let close = async |layer: RateLimitLayer| {
+        let upload = Upload::of(|_| Poll::Pending);
+        let connection = deny(layer, of_length(100), &upload).await;
+        assert_eq!(upload.is_held(), connection.is_none());
+        connection.is_some()
+    };
+    for (says, closes) in [
+        ("", false),
+        ("close-denied-uploads = false", false),
+        ("close-denied-uploads = true", true),
+    ] {
+        let limits = of_toml(&text(says));
+        let rule = limits
+            .rules()
+            .load()
+            .get("denied")
+            .cloned()
+            .expect("a rule");
+        let of_rule = RateLimitLayer::from_rule(Rule::clone(&rule));
+        assert_eq!(close(of_rule).await, closes, "{says}");
+        let layer = limits.layer("denied");
+        assert_eq!(close(layer.clone()).await, closes, "{says}");
+        assert!(close(limits.clone().close_denied_uploads().layer("denied")).await);
+        let closing = text("close-denied-uploads = true");
+        let rules = Rules::from_toml(&closing).expect("a valid text");
+        limits.rules().replace(rules);
+        assert!(close(layer).await, "after a reload");
+    }
+    let wrong = Rules::from_toml(&text("close-denied-uploads = 1")).expect_err("no number");
+    let wrong = wrong.to_string();
+    assert!(
+        wrong.contains("close-denied-uploads: found 1, expected true or false"),
+        "{wrong}"
+    );
+}
+
 /// Serves what denies, has no key, or no decision, and what is denied behind another layer.
 async fn serve() -> SocketAddr {
     let read = async |body: Bytes| body.len().to_string();
