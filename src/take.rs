@@ -329,22 +329,18 @@ impl Take {
         }
     }
 
-    /// Under a rule of several subjects, what names each of them on the page, with the most
-    /// that is known of the rule's quotas at its places; without those of which nothing is.
+    /// What names the key of each subject on the page, or the only key, with the most that is known
+    /// of the rule's quotas at its places; without those of which nothing is.
     pub(crate) fn keys_of_subjects<T: Ord>(
         &self,
         known: impl Fn(&[usize]) -> Option<T>,
     ) -> impl Iterator<Item = (Key, T)> {
-        let (rule, keys) = (self.rule(), self.keys().into_iter());
-        let subjects = keys.flat_map(move |keys| rule.subjects().iter().zip(keys));
-        subjects
-            .enumerate()
-            .filter_map(move |(place, (subject, key))| {
-                let counts = rule.counts().list.iter();
-                let counts = counts.filter(|count| count.subject == place);
-                let known = counts.filter_map(|count| known(&count.places)).max()?;
-                let key = key.as_ref()?.with_subject(subject.name());
-                Some((key, known))
-            })
+        let (rule, keys) = (self.rule(), self.named_keys().into_iter());
+        keys.enumerate().filter_map(move |(place, key)| {
+            let counts = rule.counts().list.iter();
+            let counts = counts.filter(|count| count.subject == place);
+            let known = counts.filter_map(|count| known(&count.places)).max()?;
+            Some((key?, known))
+        })
     }
 }

@@ -266,11 +266,8 @@ impl OutcomeReport {
         let Some(lockout) = self.charge.take().lockout().filter(|_| step > 0) else {
             return;
         };
-        let (take, hold) = (
-            self.charge.take(),
-            Duration::from_micros(lockout.hold(step)),
-        );
-        let until = after_now(hold);
+        let take = self.charge.take();
+        let until = after_now(Duration::from_micros(lockout.hold(step)));
         if let Some(OnLockout(tell)) = &self.charge.inner.on_lockout {
             tell(take, step, until);
         }

@@ -195,7 +195,7 @@ impl Limits {
         let fleet = self.shared_store().fleet();
         // An operator can end it, also if the rule is gone; a fleet may know more keys at first.
         if one.time.is_zero() {
-            let is_told = fleet.is_none() || self.member.state().is_accepted.is_some();
+            let is_told = fleet.is_none() || self.member.state().is_accepted == Some(true);
             if is_told && !was_operated && !self.rules.knows(&one.path) {
                 return Err(OperatorError::NoRule(one.path.to_string()));
             }
@@ -215,8 +215,7 @@ impl Limits {
         }
         (one.by, one.note) = (line(one.by, MAX_BY), line(one.note, MAX_NOTE));
         let said = one.clone();
-        let path = &*said.path;
-        let (key, row) = self.member.named_key(path, &said.key);
+        let (path, (key, row)) = (&*said.path, self.member.named_key(&one.path, &one.key));
         let [by, note] = [&said.by, &said.note].map(|it| it.as_deref().unwrap_or_default());
         let seconds = one.time.as_secs();
         #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]

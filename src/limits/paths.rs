@@ -1,7 +1,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -71,7 +70,7 @@ impl Paths {
         let (told, untold) = resets.entry(Arc::clone(path)).or_default();
         *untold += 1;
         // A line for each login would flood the log.
-        if told.is_none_or(|it| it.elapsed() >= Duration::from_secs(10)) {
+        if told.is_none_or(|it| it.elapsed().as_secs() >= 10) {
             let (path, resets) = (&**path, std::mem::take(untold));
             *told = Some(Instant::now());
             trace::event!(info: path, resets, "counts of keys were reset by code");

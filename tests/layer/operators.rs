@@ -405,11 +405,6 @@ async fn mistakes_say_what_was_expected() {
     limits.join_fleet();
     let raised = limits.raise("api", "alice", f64::NAN, END, "");
     raised.await.expect("an end needs no factor");
-    // What has gone can be ended.
-    limits
-        .block("gone", "alice", END, "")
-        .await
-        .expect("an end");
     let outside = kit::limits([per_hour("api", 1)], MemoryStore::new());
     for limits in [outside, limits] {
         let blocked = std::thread::spawn(move || {
