@@ -247,6 +247,15 @@ impl QuotaState {
         self
     }
 
+    /// After so many units of the request were given back, and so many more charged.
+    pub(crate) fn settled(mut self, given_back: u64, charged: u64) -> Self {
+        let left = self.remaining.saturating_add(given_back);
+        self.remaining = left
+            .min(self.max.max(self.remaining))
+            .saturating_sub(charged);
+        self
+    }
+
     /// This state, of which clients are not told.
     pub(crate) const fn hidden(mut self) -> Self {
         self.is_hidden = true;

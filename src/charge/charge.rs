@@ -1,6 +1,6 @@
 use std::iter::empty;
 use std::mem::replace;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use super::charges::Charges;
@@ -63,6 +63,8 @@ pub(super) struct ChargeInner {
     /// Sends what no caller waits for.
     pub(super) refunds: RefundQueue,
     pub(super) state: Mutex<ChargeState>,
+    /// The decision with what an awaited settlement has changed, for the fields of the response.
+    settled: OnceLock<Box<Decision>>,
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +115,7 @@ impl Charge {
             on_lockout,
             refunds,
             state: Mutex::default(),
+            settled: OnceLock::new(),
         };
         Self {
             inner: Arc::new(inner),
@@ -123,6 +126,27 @@ impl Charge {
     /// The layer's decision.
     pub(crate) fn decision(&self) -> &Decision {
         &self.inner.decision
+    }
+
+    /// The layer's decision, with what a caller has settled since then and waited for.
+    #[inline]
+    pub(crate) fn settled_decision(&self) -> &Decision {
+        let settled = self.inner.settled.get();
+        settled.map_or(&self.inner.decision, Box::as_ref)
+    }
+
+    /// Notes what is left of each quota after a settlement.
+    fn note_settled(&self, what: GiveBack, settled: Settled) {
+        let (decision, policies) = (self.decision(), self.take().rule().policies());
+        let own_cost = u64::from(matches!(what, GiveBack::Everything));
+        let states = decision.quotas().iter().zip(policies);
+        let states = states.map(|(state, policy)| match policy.cost() {
+            _ if policy.is_concurrent() => *state,
+            None => state.settled(settled.given_back, settled.charged),
+            Some(cost) => state.settled(cost * own_cost, 0),
+        });
+        let after = Decision::of_states(decision.verdict(), decision.source(), states.collect());
+        let _ = self.inner.settled.set(Box::new(after));
     }
 
     /// This charge for code that may settle it, if something was charged.
@@ -316,14 +340,8 @@ impl Charge {
             return None;
         }
         let mut owed = what.beyond(reserved);
-        if owed > 0
-            && self
-                .take()
-                .first_question(owed)
-                .counts_owed()
-                .next()
-                .is_none()
-        {
+        let question = |units| self.take().first_question(units);
+        if owed > 0 && question(owed).counts_owed().next().is_none() {
             owed = 0;
         }
         // A request at a cost of 0 gets back what quotas with a cost of their own were charged.
@@ -451,10 +469,9 @@ impl Refund {
 
     pub(super) fn ask(&self) -> StoreFuture<u64> {
         let (take, units) = (self.charge.take(), self.units.max(self.owed));
-        let mut ask = if self.is_awaited {
-            take.ask.clone().with_cost(units)
-        } else {
-            take.for_refund(units)
+        let mut ask = match self.is_awaited {
+            true => take.ask.clone().with_cost(units),
+            false => take.for_refund(units),
         };
         if let GiveBack::Unused { .. } = self.what {
             ask = ask.at_cost_of_request();
@@ -486,6 +503,9 @@ impl Refund {
             counters.owed(settled.charged, settled.forgiven);
         }
         self.charge.close(self.what, settled.given_back);
+        if self.is_awaited {
+            self.charge.note_settled(self.what, settled);
+        }
         let on_settled = self.charge.inner.on_settled.as_ref();
         if let Some(OnSettled(call)) = on_settled.filter(|_| charged > 0) {
             call();

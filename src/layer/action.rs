@@ -151,10 +151,8 @@ impl Admission {
             answer.stop_keeping_open();
             let length = response.headers().get(CONTENT_LENGTH);
             answer.note_length(length.and_then(|it| it.to_str().ok()?.parse().ok()));
-            let options = &self.gate.options;
-            let fields = options
-                .headers
-                .show(&self.rule, answer.decision(), None, &mut response);
+            let (options, shown) = (&self.gate.options, answer.settled_decision());
+            let fields = options.headers.show(&self.rule, shown, None, &mut response);
             if !options.without_extensions.response {
                 Answers::add_outer(response.extensions_mut(), answer, fields);
             }

@@ -221,3 +221,49 @@ async fn a_decision_is_no_extension() {
     let guide = include_str!("../../docs/troubleshooting.md");
     assert!(guide.contains(quoted));
 }
+
+/// What the handler has settled and waited for, the fields of its answer know.
+#[tokio::test(start_paused = true)]
+async fn the_fields_know_an_awaited_settlement() {
+    for algorithm in Algorithm::ALL {
+        for (what, left, requests) in [
+            ("?settle=5", 995, 9),
+            ("?settle=0", 1_000, 9),
+            ("?settle=100", 900, 9),
+            ("?settle=250", 750, 9),
+            ("?settle=5000", 0, 9),
+            ("?refund", 1_000, 10),
+            ("", 900, 9),
+        ] {
+            let tokens = Policy::new("tokens", Quota::per_minute(1_000));
+            let each = Policy::new("requests", Quota::per_hour(10)).with_cost(1);
+            let rule = Rule::with_policies("chat", [tokens, each]).expect("valid");
+            let rule = rule.with_algorithm(algorithm).with_cost(100);
+            let rule = rule.with_max_concurrent(3).expect("valid");
+            let limits = Limits::new([rule]).store(paused());
+            let handler = get(async |charges: Charges, head: Parts| {
+                let query = head.uri.query().unwrap_or_default();
+                if let Some(used) = query.strip_prefix("settle=") {
+                    let used = used.parse().expect("a number");
+                    let _ = charges.of("chat").settle(used).await.expect("an answer");
+                } else if query == "refund" {
+                    charges.refund().await.expect("an answer");
+                }
+            });
+            let app = Router::new().route("/", handler.layer(limits.layer("chat")));
+            let response = send(&app, &format!("/{what}")).await;
+            let fields = response.headers()["ratelimit"].to_str().expect("text");
+            let shown = |name: &str| {
+                let item = fields.split(',').find(|it| it.contains(name));
+                let number = item.and_then(|it| it.split("r=").nth(1)?.split(';').next());
+                number.and_then(|it| it.parse::<u64>().ok()).expect(name)
+            };
+            let seen = (shown("tokens"), shown("requests"), shown("concurrent"));
+            assert_eq!(seen, (left, requests, 2), "{algorithm:?} {what}: {fields}");
+            drop(response);
+            let peeked = limits.peek("chat", Key::default()).await.expect("answers");
+            let peeked = peeked.expect("a rule").quotas()[0].remaining();
+            assert_eq!(peeked, left, "{algorithm:?} {what}");
+        }
+    }
+}
