@@ -6,7 +6,7 @@ use axum_core::response::Response;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-use super::form::{AnswerReason, json};
+use super::form::{AnswerReason, of_type};
 use super::problem_document::push_json;
 
 /// The content type of the answer to a request with this head, if it is a stream: in JSON where
@@ -56,7 +56,7 @@ pub(super) fn is_unary(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool 
 }
 
 pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
-    json(reason.status(), error(reason))
+    of_type("application/json", reason.status(), error(reason))
 }
 
 fn error(reason: &AnswerReason<'_>) -> String {

@@ -1,5 +1,6 @@
 use std::fmt::Display;
 
+use axum_core::body::Body;
 use axum_core::response::Response;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use tokio::time::Instant;
@@ -111,11 +112,21 @@ pub(crate) enum AnswerReason<'a> {
     Denied(&'a Rule, &'a Decision, Option<u64>),
     /// There is no decision.
     NoDecision,
+    /// A call to a partner was denied: of its quotas no client is told.
+    Behind,
     /// The request has no key, or something of the server is wrong.
     Mistake(StatusCode, &'a dyn Display),
 }
 
-impl AnswerReason<'_> {
+impl<'a> AnswerReason<'a> {
+    /// Why this take was denied; it may come again after so many seconds.
+    pub(crate) fn of_denial(rule: &'a Rule, decision: &'a Decision, wait: Option<u64>) -> Self {
+        match rule.is_outgoing() {
+            true => Self::Behind,
+            false => Self::Denied(rule, decision, wait),
+        }
+    }
+
     /// The answer in this form.
     pub(crate) fn answer(&self, form: &AnswerForm) -> Response {
         match form {
@@ -130,7 +141,7 @@ impl AnswerReason<'_> {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Denied(..) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NoDecision => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoDecision | Self::Behind => StatusCode::SERVICE_UNAVAILABLE,
             Self::Mistake(status, _) => *status,
         }
     }
@@ -139,18 +150,20 @@ impl AnswerReason<'_> {
     pub(super) fn code(&self) -> (&'static str, &'static str) {
         match self {
             Self::Denied(..) => (grpc::RESOURCE_EXHAUSTED, "resource_exhausted"),
-            Self::NoDecision => (grpc::UNAVAILABLE, "unavailable"),
+            Self::NoDecision | Self::Behind => (grpc::UNAVAILABLE, "unavailable"),
             Self::Mistake(StatusCode::BAD_REQUEST, _) => ("3", "invalid_argument"),
             Self::Mistake(..) => ("13", "internal"),
         }
     }
 }
 
-/// A response with this body of JSON.
-pub(super) fn json(status: StatusCode, body: String) -> Response {
+/// A response with this body of this content type.
+pub(super) fn of_type(name: &'static str, status: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    let content_type = HeaderValue::from_static(name);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, content_type);
     response
 }

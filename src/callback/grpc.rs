@@ -123,14 +123,20 @@ fn timeout_of(text: &str) -> Option<Duration> {
 
 /// Tells a client that has a retry policy for the status of this answer when to call again, unless
 /// the answer says so: after this wait, if that is before the client gives up. Otherwise a denied
-/// call is not made again: the client would wait in vain, and not see the status. Clients know no
+/// call is not made again, to a partner neither: the client would wait in vain, and not see the
+/// status. Clients know no
 /// other field: without it they call again within a second.
-pub(crate) fn add_pushback(wait: Option<Duration>, call: Option<&GrpcCall>, to: &mut HeaderMap) {
+pub(crate) fn add_pushback(
+    wait: Option<Duration>,
+    call: Option<&GrpcCall>,
+    is_behind: bool,
+    to: &mut HeaderMap,
+) {
     /// For the way to the client and back.
     const ROUND_TRIP: Duration = Duration::from_millis(100);
     let is_denial = match to.get(GRPC_STATUS) {
         Some(code) if code == RESOURCE_EXHAUSTED => true,
-        Some(code) if code == UNAVAILABLE => false,
+        Some(code) if code == UNAVAILABLE => is_behind,
         _ => return,
     };
     let left = call.map_or(USUAL_TIMEOUT, |it| {
@@ -169,15 +175,13 @@ pub(crate) fn add_details(
     retry_after: Option<u64>,
     headers: &mut HeaderMap,
 ) {
-    let is_denial = headers
-        .get(GRPC_STATUS)
-        .is_some_and(|it| it == RESOURCE_EXHAUSTED);
+    let status = headers.get(GRPC_STATUS);
+    let is_denial = status.is_some_and(|it| it == RESOURCE_EXHAUSTED);
     if !is_denial || headers.contains_key(GRPC_DETAILS) {
         return;
     }
-    let message = headers
-        .get(GRPC_MESSAGE)
-        .map_or(&[][..], HeaderValue::as_bytes);
+    let message = headers.get(GRPC_MESSAGE);
+    let message = message.map_or(&[][..], HeaderValue::as_bytes);
     let quotas = shown_policies(rule, decision).map(|policy| policy.name());
     if let Some(details) = encoded(&percent_decoded(message), retry_after, quotas) {
         let details = HeaderValue::try_from(details).expect("base64");

@@ -4,14 +4,14 @@
 use axum_core::response::Response;
 use http::StatusCode;
 
-use super::form::{AnswerReason, json};
+use super::form::{AnswerReason, of_type};
 use super::problem_document::{is_told_never, push_json, push_names};
 
 pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
     let code = match reason {
         AnswerReason::Mistake(StatusCode::BAD_REQUEST, _) => -32_600,
         AnswerReason::Mistake(..) => -32_603,
-        AnswerReason::Denied(..) | AnswerReason::NoDecision => -32_000,
+        _ => -32_000,
     };
     let mut body =
         format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":{code},\"message\":\"");
@@ -30,5 +30,5 @@ pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
         body.push('}');
     }
     body.push_str("}}");
-    json(reason.status(), body)
+    of_type("application/json", reason.status(), body)
 }

@@ -10,13 +10,13 @@ use axum_core::body::Body;
 use axum_core::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::StatusCode;
 use http::request::Parts;
-use http::{HeaderValue, StatusCode, header};
 use tokio::time::Instant;
 
 use super::degrade_callback::{BoxFuture, DegradeCallback, Denied};
 use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
-use super::form::{AnswerForm, AnswerReason, Form};
+use super::form::{AnswerForm, AnswerReason, Form, of_type};
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::rule::{Policy, Rule};
@@ -32,6 +32,8 @@ const LOCKED_OUT_DOCUMENT: &str = "{\"type\":\"https://iana.org/assignments/http
     \"status\":429,\"violated-policies\":[]}";
 /// This is said about a request that would be denied at any time.
 const NEVER: &str = "The request costs more than a quota ever admits, so it is denied at any time";
+/// What is added where a call to a partner was denied.
+const BEHIND: &str = ",\"detail\":\"A service behind is busy\"";
 const BUSY_TYPE: &str =
     "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy";
 
@@ -39,7 +41,8 @@ const BUSY_TYPE: &str =
 pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
     match reason {
         AnswerReason::Denied(rule, decision, _) => quota_exceeded_document(rule, decision),
-        AnswerReason::NoDecision => reduced_capacity(reason.status()),
+        AnswerReason::NoDecision => reduced_capacity(reason.status(), ""),
+        AnswerReason::Behind => reduced_capacity(reason.status(), BEHIND),
         AnswerReason::Mistake(status, reason) => mistake(*status, reason),
     }
 }
@@ -68,13 +71,11 @@ impl AnswerReason<'_> {
                 message
             }
             Self::NoDecision => "temporary reduced capacity".to_owned(),
-            Self::Mistake(status, reason) => {
-                let title = title(*status).to_ascii_lowercase();
-                match cfg!(debug_assertions) {
-                    true => format!("{title}: {reason}"),
-                    false => title,
-                }
+            Self::Behind => "a service behind is busy".to_owned(),
+            Self::Mistake(status, reason) if cfg!(debug_assertions) => {
+                format!("{}: {reason}", title(*status).to_ascii_lowercase())
             }
+            Self::Mistake(status, _) => title(*status).to_ascii_lowercase(),
         }
     }
 }
@@ -103,7 +104,7 @@ pub(super) fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     let body = match rule.policies() {
         _ if is_told_busy(rule, decision) => write_busy(rule, decision),
-        _ if is_for_now(decision) => return reduced_capacity(StatusCode::TOO_MANY_REQUESTS),
+        _ if is_for_now(decision) => return reduced_capacity(StatusCode::TOO_MANY_REQUESTS, ""),
         _ if decision.is_denied_by_lockout() => LOCKED_OUT_DOCUMENT.into(),
         // A denial without exceeded quotas is that of a custom store.
         [_] if decision.verdict() != Verdict::Never
@@ -155,13 +156,14 @@ pub(super) fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
     }
 }
 
-/// The document of a request about which the store has not decided.
-fn reduced_capacity(status: StatusCode) -> Response {
+/// The document of a request about which the store has not decided, or for which a service behind
+/// has no room.
+fn reduced_capacity(status: StatusCode, detail: &str) -> Response {
     let status_code = status.as_u16();
     let body = format!(
         "{{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",\
         \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
-        \"status\":{status_code}}}"
+        \"status\":{status_code}{detail}}}"
     );
     document(status, body)
 }
@@ -220,11 +222,7 @@ pub(crate) fn push_json(document: &mut String, text: &str) {
 }
 
 fn document(status: StatusCode, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/problem+json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
+    of_type("application/problem+json", status, body)
 }
 
 /// Answers with a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)), and
@@ -236,6 +234,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// | can [never](crate::decision::Verdict::Never) fit | 429, with `"never": true`, a `detail` that says so, and no `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
 /// | found no [permit](crate::Rule::with_max_concurrent) | 429, [busy](#busy) | the same |
 /// | is [locked out](crate::Rule::with_lockout) | 429, of the type `abnormal-usage-detected` | the same |
+/// | was denied a call to a [partner](crate::Rule::with_outgoing) | 503, whose `detail` says that a service behind is busy, with `Retry-After` and no `RateLimit` fields | 14, `UNAVAILABLE` |
 /// | got no decision of the store | 503, with `Retry-After` | 14, `UNAVAILABLE` |
 /// | has no key, by the client's mistake | 400 | 3, `INVALID_ARGUMENT` |
 /// | has no key, by the server's mistake | 500 | 13, `INTERNAL` |
@@ -249,7 +248,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// in the metadata of the status. The details of a denial, `google.rpc.RetryInfo` and
 /// `QuotaFailure`, say the same. `grpc-retry-pushback-ms`, which clients with a retry policy obey,
 /// is the wait in milliseconds where that ends 100 ms before the call's `grpc-timeout` (without one,
-/// within 5 s); otherwise a denial has `-1`, do not retry, and a status 14 has none.
+/// within 5 s); otherwise a denial has `-1`, do not retry, and a request without a decision has none.
 ///
 /// Caches keep no answer over HTTP: all have `Cache-Control: no-store`. `Retry-After` of a 503 is
 /// the [pause](crate::Resilient::probe_every) before the store is asked again, at least 1 s, with
@@ -288,7 +287,7 @@ pub(super) fn form_of(head: &Parts) -> AnswerForm {
 
 impl DegradeCallback for Problem {
     fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
-        let reason = AnswerReason::Denied(&denied.rule, &denied.decision, None);
+        let reason = AnswerReason::of_denial(&denied.rule, &denied.decision, None);
         Box::pin(ready(reason.answer(&form_of(&denied.head))))
     }
 }

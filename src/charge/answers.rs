@@ -28,12 +28,16 @@ pub(crate) struct LayerResponse {
     /// Whether it is the refusal of a check, which the inner service returns: its own answer. Else
     /// a layer made it in place of the inner service.
     pub(crate) is_of_check: bool,
+    /// Whether a call to a partner was denied: to layers around it that is a denial in any case.
+    pub(crate) is_behind: bool,
 }
 
 impl LayerResponse {
     /// The mark of a response that a layer made in place of the inner service.
     pub(crate) fn of_layer(response: &Extensions) -> Option<&Self> {
-        response.get().filter(|it: &&Self| !it.is_of_check)
+        response
+            .get()
+            .filter(|it: &&Self| !it.is_of_check || it.is_behind)
     }
 }
 

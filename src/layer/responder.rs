@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
 use super::decide::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
-use super::headers::{set_retry_after, told_wait, whole_seconds};
+use super::headers::{Headers, set_retry_after, told_wait, whole_seconds};
 use super::outage::Outage;
 use crate::callback::{
     AnswerForm, AnswerReason, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead,
@@ -310,8 +310,8 @@ impl Gate {
         match refusal {
             Refusal::Denied(take, decision) => {
                 let shown = self.shown(&take, &decision);
-                let refusing = AnswerReason::Denied(take.rule(), &decision, shown.retry_after);
-                let response = refusing.answer(form);
+                let reason = AnswerReason::of_denial(take.rule(), &decision, shown.retry_after);
+                let response = reason.answer(form);
                 self.denied(take.rule(), decision, shown, form, response)
             }
             Refusal::Failed(_, Cause::Key(error)) => marked(key_refused(&error, form)),
@@ -327,7 +327,7 @@ impl Gate {
             set_retry_after(Some(pause), answer.headers_mut());
         }
         let pause = Some(Duration::from_secs(pause));
-        grpc::add_pushback(pause, form.grpc(), answer.headers_mut());
+        grpc::add_pushback(pause, form.grpc(), false, answer.headers_mut());
         marked(answer)
     }
 
@@ -403,7 +403,8 @@ impl Gate {
         } = shown;
         let shown = retry_soon.as_ref().unwrap_or(&decision);
         forbid_storing(response.headers_mut());
-        let fields = self.options.headers;
+        let (own, is_behind) = (self.options.headers, rule.is_outgoing());
+        let fields = if is_behind { Headers::None } else { own };
         fields.show(rule, shown, retry_after, &mut response);
         let headers = response.headers_mut();
         grpc::add_details(rule, shown, retry_after, headers);
@@ -411,11 +412,12 @@ impl Gate {
         let wait = shown.retry_after().zip(retry_after).map(|(wait, told)| {
             wait.saturating_add(Duration::from_secs(told - whole_seconds(wait)))
         });
-        grpc::add_pushback(wait, form.grpc(), headers);
+        grpc::add_pushback(wait, form.grpc(), is_behind, headers);
         let refunds = self.refunds.clone();
         let mark = LayerResponse {
             denial: Some(Denial { decision, refunds }),
             is_of_check: false,
+            is_behind,
         };
         response.extensions_mut().insert(mark);
         response

@@ -304,7 +304,8 @@ impl Outgoing {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if there is no turn in time, or the store gives no decision.
+    /// [`Refused`] if there is no turn in time, or the store gives no decision. As a response it is a
+    /// 503 with `Retry-After` in either case, and says nothing of the partner.
     pub async fn ready(&self, key: impl Into<Key>) -> Result<Turn, Refused> {
         let key = key.into();
         let mut call = self.limits.call(&self.path).key(key.clone());

@@ -28,9 +28,9 @@ impl Rule {
     /// with an error that is not among them, and if an inner layer of this crate answered in the
     /// place of the handler, with a failure, or with a denial of another `Limits`. The
     /// [`Refused`](crate::layer::Refused) of a check that the handler returns is the handler's
-    /// answer, such as a 429, and so is what an error callback makes of its error. The fields of a
-    /// response say what was left before its own charge is given back. A shadow rule is given back
-    /// alike.
+    /// answer, such as a 429, and so is what an error callback makes of its error; but that of an
+    /// [outgoing](Self::with_outgoing) call counts as `"denied"`. The fields of a response say what
+    /// was left before its own charge is given back. A shadow rule is given back alike.
     ///
     /// What a client can bring about is free without any bound: a `"5xx"` by a bad prompt, an
     /// `"error"` by a broken body, a `"304"`, a `"4xx"`. Another rule that gives nothing back
