@@ -5,7 +5,6 @@ use smallvec::SmallVec;
 use super::charge::{Charge, GiveBack, Settled};
 use super::meter::Meter;
 use crate::error::StoreError;
-use crate::warning::{Warning, WarningKind};
 
 /// What the layers around a handler charged its request, the outermost layer's charge first.
 ///
@@ -165,7 +164,8 @@ impl Charges {
     }
 
     /// The charges of the rule with this path: one for each of its layers that charged the request.
-    /// A path that neither a rule nor a layer has is a [warning](WarningKind::NoCharges).
+    /// A path that neither a rule nor a layer has is a
+    /// [warning](crate::warning::WarningKind::NoCharges).
     ///
     /// ```
     /// use tidegate::store::Charges;
@@ -183,14 +183,11 @@ impl Charges {
     pub fn of(&self, path: &str) -> Self {
         let of_rule = |charge: &&Charge| charge.take().rule().path() == path;
         let charges: SmallVec<_> = self.iter().filter(of_rule).cloned().collect();
-        let owners = self.iter().map(|it| it.inner.path.as_ref()?.owner.get());
-        if let Some(Some((_, warnings, _))) = owners.clone().next()
-            && charges.is_empty()
-            && !owners
-                .flatten()
-                .any(|(rules, ..)| rules.upgrade().is_none_or(|it| it.knows(path)))
-        {
-            warnings.add(Warning::new(WarningKind::NoCharges).about(path));
+        let mut owners = self
+            .iter()
+            .filter_map(|it| it.inner.path.as_ref()?.owner.get());
+        if charges.is_empty() && !owners.clone().any(|it| it.knows(path)) {
+            owners.next().iter().for_each(|it| it.warn_of_charges(path));
         }
         let owes = true;
         Self { charges, owes }

@@ -22,7 +22,7 @@ pub use charge::{Charge, Settled};
 pub use charges::Charges;
 pub(crate) use charges::in_call;
 pub use meter::{Meter, SettledBody};
-pub(crate) use path_state::PathState;
+pub(crate) use path_state::{PathOwner, PathState};
 pub(crate) use permit::LatePermit;
 pub use permit::Permit;
 pub(crate) use refund_queue::{Effect, LateCharge, RefundQueue, spawn};

@@ -1,9 +1,8 @@
+use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
-use crate::fleet::Member;
-use crate::layer::Warnings;
 use crate::metrics::{RuleCounters, RuleSnapshot};
-use crate::rule::{Rule, WeakRules};
+use crate::rule::Rule;
 use crate::waiting::OpenCharges;
 
 /// The counters and the open charges of one path, which all its layers share.
@@ -11,8 +10,20 @@ use crate::waiting::OpenCharges;
 pub(crate) struct PathState {
     pub(crate) counters: RuleCounters,
     pub(crate) open: OpenCharges,
-    /// The rules, the warnings and the process of the limits that made the layers, if it were some.
-    pub(crate) owner: OnceLock<(WeakRules, Arc<Warnings>, Arc<Member>)>,
+    /// The limits that made the layers, if it were some.
+    pub(crate) owner: OnceLock<Box<dyn PathOwner>>,
+}
+
+/// What charges ask the limits that made the layers of their path.
+pub(crate) trait PathOwner: Debug + Send + Sync {
+    /// What the page calls a key of a path; `None` without a page.
+    fn name(&self, path: &str, key: &str) -> Option<String>;
+
+    /// Whether a rule or a layer has this path.
+    fn knows(&self, path: &str) -> bool;
+
+    /// Warns that a handler asks for the charges of a path that nobody knows.
+    fn warn_of_charges(&self, path: &str);
 }
 
 impl PathState {

@@ -282,10 +282,7 @@ impl OutcomeReport {
             trace::event!(warn: path, keys, "more keys are locked out");
         };
         if state.is_none_or(|it| it.counters.lockout_lines.may_write(say_more)) {
-            let member = state.and_then(|it| Some(&it.owner.get()?.2));
-            let named = member.filter(|it| it.shown.get().is_some());
-            let named = named.map(|it| it.named_key(path, key.as_str()));
-            let named = named.map(|(shown, row)| shown.unwrap_or(row));
+            let named = state.and_then(|it| it.owner.get()?.name(path, key.as_str()));
             let key = named.unwrap_or_else(|| key.hashed().to_string());
             let (shadow, until) = (take.in_shadow(), trace::date(until));
             trace::event!(warn: path, key, step, until, shadow, "a key is locked out");

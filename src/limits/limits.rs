@@ -9,7 +9,7 @@ use http::request::Parts;
 
 use super::paths::Paths;
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Form, Recovery};
-use crate::charge::RefundQueue;
+use crate::charge::{PathOwner, RefundQueue};
 use crate::error::KeyError;
 use crate::fleet::{Member, OperatorKeys, Reports};
 use crate::key::ip::PeerHook;
@@ -23,7 +23,7 @@ use crate::metrics::publish_reloads;
 use crate::metrics::{NearLimit, Snapshot};
 #[cfg(feature = "metrics")]
 use crate::metrics::{Publisher, publish_until};
-use crate::rule::{Plan, Rules, SharedRules};
+use crate::rule::{Plan, Rules, SharedRules, WeakRules};
 #[cfg(doc)]
 use crate::store::MemoryStore;
 use crate::store::{Store, default_store, shared};
@@ -450,7 +450,7 @@ impl Limits {
         gate.refunds = self.refunds.clone();
         gate.path = self.paths.add(path, self.near_limit);
         let (warnings, member) = (Arc::clone(&self.warnings), Arc::clone(&self.member));
-        let owner = || (self.rules.downgrade(), warnings, member);
+        let owner = || Box::new(Owner(self.rules.downgrade(), warnings, member)) as Box<_>;
         gate.path.owner.get_or_init(owner);
         gate
     }
@@ -547,6 +547,26 @@ impl Limits {
     #[must_use]
     pub const fn rules(&self) -> &SharedRules {
         &self.rules
+    }
+}
+
+/// What charges of a path ask.
+#[derive(Debug)]
+struct Owner(WeakRules, Arc<Warnings>, Arc<Member>);
+
+impl PathOwner for Owner {
+    fn name(&self, path: &str, key: &str) -> Option<String> {
+        let (shown, row) = self.2.named_key(path, key);
+        self.2.shown.get().map(|_| shown.unwrap_or(row))
+    }
+
+    fn knows(&self, path: &str) -> bool {
+        self.0.upgrade().is_none_or(|it| it.knows(path))
+    }
+
+    fn warn_of_charges(&self, path: &str) {
+        let warning = Warning::new(WarningKind::NoCharges);
+        self.1.add(warning.about(path));
     }
 }
 
