@@ -56,8 +56,15 @@ impl StoreLog {
     pub(super) fn decided(&self, source: Source) {
         // Nobody asked the store for the others.
         let is_of_store = !matches!(source, Source::Cache | Source::Fallback | Source::Operator);
-        if is_of_store && self.changes.worked() {
-            let failed = take(&mut *lock(&self.failed));
+        if is_of_store && self.changes.is_failing() {
+            self.recovered();
+        }
+    }
+
+    #[cold]
+    fn recovered(&self) {
+        let failed = take(&mut *lock(&self.failed));
+        if self.changes.worked() {
             let (rules, requests) = (failed.rules.len(), failed.requests);
             let seconds = failed.since.map_or(0.0, |it| it.elapsed().as_secs_f64());
             trace::event!(info: rules, requests, seconds, "the store decides again");

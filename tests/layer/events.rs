@@ -185,6 +185,19 @@ async fn an_outage_is_told_once() {
         statuses(&app_at("/", limits.layer("b")), "/", "", 4).await;
         let all = "the store decides again rules=3 requests=12 seconds=3";
         only(&log.lines(), &["INFO", all]);
+        // A short one soon after it is not told, and no part of the next one.
+        let app = app_at("/", limits.layer("b"));
+        for (pause, told) in [(SECOND, 0), (10 * SECOND, 2)] {
+            advance(pause).await;
+            fails.store(true, Ordering::Relaxed);
+            statuses(&app, "/", "", 2).await;
+            fails.store(false, Ordering::Relaxed);
+            statuses(&app, "/", "", 2).await;
+            let lines = log.lines();
+            assert_eq!(lines.len(), told, "{lines:?}");
+            let ends = lines.last().is_none_or(|it| it.contains("rules=1 requests=2 "));
+            assert!(ends, "{lines:?}");
+        }
     }
 }
 

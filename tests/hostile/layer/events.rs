@@ -215,3 +215,95 @@ fn a_subscriber_that_reads_everything() {
     let told = receiver.recv_timeout(Duration::from_secs(60));
     assert!(told.expect("nothing is locked") > 10);
 }
+
+/// Guesses at six accounts, a burst, silence, and a Redis that stands still for five seconds: page,
+/// metrics and log tell the same numbers, and the log stays short.
+#[tokio::test]
+async fn a_storm_is_told_alike() {
+    let (log, mut server) = (kit::log::Log::start(), Redis::start());
+    let lockout = Lockout::after(5).hold([HOUR]).on(["401"]);
+    let login = Rule::new("login", [Quota::per_minute(600)]).expect("valid");
+    let rules = [
+        login.with_lockout(lockout).expect("valid"),
+        limited("search", 2),
+    ];
+    let store = Resilient::redis(&*server.url, "shop").expect("an address");
+    let limits = Limits::new(rules)
+        .store(store.processes(1).build())
+        .key(tenant());
+    let wrong = axum::routing::post(async || StatusCode::UNAUTHORIZED);
+    let app = Router::new()
+        .route("/login", wrong.layer(limits.layer("login")))
+        .route("/search", get("found").layer(limits.layer("search")))
+        .nest_service("/limits", limits.page().router());
+    limits.ready(5 * SECOND).await.expect("Redis");
+    let ask = async |path: &str, tenant: &str| {
+        let mut request = request(path, &format!("x-tenant: {tenant}"));
+        if path == "/login" {
+            *request.method_mut() = Method::POST;
+        }
+        call(&app, request).await.status().as_u16()
+    };
+    let mut locked = 0;
+    for guess in 0..25 {
+        for account in ["a", "b", "c", "d", "e", "f"] {
+            let status = ask("/login", account).await;
+            assert_eq!(status, if guess < 5 { 401 } else { 429 }, "guess {guess}");
+            locked += u64::from(status == 429);
+        }
+    }
+    let mut denied = 0;
+    for _ in 0..202 {
+        denied += u64::from(ask("/search", "bob").await == 429);
+        sleep(millis(7)).await;
+    }
+    assert_eq!((locked, denied), (120, 200));
+    sleep(millis(11_000)).await;
+    let now = call(&app, request("/limits/api/now", "host: 127.0.0.1:3000")).await;
+    let now = axum::body::to_bytes(now.into_body(), usize::MAX)
+        .await
+        .expect("a body");
+    let now: serde_json::Value = serde_json::from_slice(&now).expect("JSON");
+    let snapshot = limits.snapshot();
+    let lines = log.lines();
+    for (path, all) in [("login", locked), ("search", denied)] {
+        let rules = now["rules"].as_array().expect("a list");
+        let shown = rules.iter().find(|it| it["rule"] == path).expect(path);
+        assert_eq!(shown["total"]["denied"], all, "{shown}");
+        let counted = snapshot.rule(path).expect(path);
+        let denials = DecisionOutcome::ALL.into_iter().filter(|it| it.is_denial());
+        assert_eq!(denials.map(|it| counted.decisions(it)).sum::<u64>(), all);
+        let of_path = |line: &&String| {
+            line.contains("requests were denied") && line.contains(&format!("path=\"{path}\""))
+        };
+        let number = |line: &String| {
+            let (_, number) = line.split_once("denied=")?;
+            number.split(' ').next()?.parse::<u64>().ok()
+        };
+        let told = lines.iter().filter(of_path).filter_map(number);
+        assert_eq!(told.sum::<u64>(), all, "{lines:#?}");
+    }
+    assert_eq!(snapshot.rule("login").expect("a rule").lockouts, 6);
+    server.go_away(false);
+    let begun = Instant::now();
+    while begun.elapsed() < 5 * SECOND {
+        ask("/search", "carol").await;
+        sleep(millis(20)).await;
+    }
+    server.come_back(false);
+    eventually("Redis decides", async || {
+        let answer = call(&app, request("/search", "x-tenant: dave")).await;
+        Decision::from_extensions(answer.extensions())
+            .is_some_and(|it| it.source() == Source::Redis)
+    })
+    .await;
+    sleep(millis(11_000)).await;
+    let later = log.lines();
+    let has = |text: &str| later.iter().any(|line| line.contains(text));
+    assert!(
+        has("the fallback decides") && has("the store decides again"),
+        "{later:#?}"
+    );
+    let all = lines.len() + later.len();
+    assert!(all <= 30, "{all} lines: {lines:#?} {later:#?}");
+}

@@ -53,9 +53,15 @@ impl LogOnChange {
         is_to_log
     }
 
+    /// Whether it failed the last time.
+    #[inline]
+    pub fn is_failing(&self) -> bool {
+        self.is_failing.load(Ordering::Relaxed)
+    }
+
     /// Notes a success, and returns whether to log a recovery.
     pub fn worked(&self) -> bool {
-        self.is_failing.load(Ordering::Relaxed)
+        self.is_failing()
             && self.is_failing.swap(false, Ordering::Relaxed)
             && self.is_logged.swap(false, Ordering::Relaxed)
     }
