@@ -150,6 +150,11 @@ pub enum WarningKind {
     ChargedTwice,
     /// The keys in Redis begin with the default prefix, as those of other services may.
     DefaultPrefix,
+    /// For ten minutes more processes have decided than
+    /// [`Resilient::processes`](crate::Resilient::processes) says, as far as they
+    /// [take part in the fleet](crate::Limits::join_fleet): in an outage they admit more than the
+    /// limits together. Their number is named.
+    MoreProcesses,
     /// Redis has decided nothing in the ten seconds since it was asked first, and nothing until now.
     NoDecision,
     /// Redis evicts keys when its memory is full. Each connection looks when it begins, and logs
@@ -375,6 +380,10 @@ impl fmt::Display for Warning {
                  name count together with this one: use Resilient::redis(url, \"name-of-the-service\") \
                  or RedisStore::prefix".to_owned()
             }
+            WarningKind::MoreProcesses => format!(
+                "{name} processes have decided for ten minutes, more than Resilient::processes says: in \
+                 an outage they admit more than the limits together; say the largest number that runs"
+            ),
             WarningKind::NoDecision => {
                 "Redis has decided nothing in the ten seconds since it was asked first: await \
                  limits.ready(..) before the server listens, whose error says why".to_owned()

@@ -7,6 +7,7 @@
 -- KEYS[5]  those that are blocked, alike
 -- KEYS[6]  those that are raised, alike
 -- KEYS[7]  the version of all three: the microsecond of their last change
+-- KEYS[8]  the processes that have decided something, alike KEYS[2]
 -- ARGV[1]  the process
 -- ARGV[2]  what it says
 -- ARGV[3]  the version that it knows, 0 for none
@@ -14,20 +15,27 @@
 -- ARGV[5]  for how many milliseconds a key is let through or blocked at most
 -- ARGV[6]  for how many it is raised at most
 -- ARGV[7]  the maximum number of members of each list in the reply
+-- ARGV[8]  1 if it has decided something
 --
 -- Reply: {the secret; the version, 0 without one;
---         nil if that is known and not 0, else the lists: {member, milliseconds that it has}}
+--         how many processes have decided something;
+--         nil if the version is known and not 0, else the lists: {member, milliseconds that it has}}
 
 -- include: fleet
 -- In milliseconds. A process that was killed is gone after SILENCE.
 local SILENCE, INDEX_EXPIRY, SECRET_EXPIRY = 5000, 60000, 86400000
 
 call('SET', KEYS[1], ARGV[2], 'PX', SILENCE)
-call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now - SILENCE))
--- After a clock has stepped back: every process that lives says so within a second.
-call('ZREMRANGEBYSCORE', KEYS[2], '(' .. whole(now), '+inf')
-call('ZADD', KEYS[2], whole(now), ARGV[1])
-call('PEXPIRE', KEYS[2], INDEX_EXPIRY)
+for _, index in ipairs({ KEYS[2], KEYS[8] }) do
+  call('ZREMRANGEBYSCORE', index, '-inf', whole(now - SILENCE))
+  -- After a clock has stepped back: every process that lives says so within a second.
+  call('ZREMRANGEBYSCORE', index, '(' .. whole(now), '+inf')
+  if index == KEYS[2] or ARGV[8] == '1' then
+    call('ZADD', index, whole(now), ARGV[1])
+    call('PEXPIRE', index, INDEX_EXPIRY)
+  end
+end
+local deciding = call('ZCARD', KEYS[8])
 
 local secret = call('GET', KEYS[3])
 if not secret or #secret ~= 16 then
@@ -41,7 +49,7 @@ local version = call('GET', KEYS[7]) or '0'
 if #version > 16 or not string.find(version, '^%d+$') then
   version = '0'
 elseif version == ARGV[3] and version ~= '0' then
-  return { secret, version, false }
+  return { secret, version, deciding, false }
 end
 local first = whole(now + 1)
 local lists = {}
@@ -55,4 +63,4 @@ for at, longest in ipairs({ ARGV[5], ARGV[5], ARGV[6] }) do
   end
   lists[at] = list
 end
-return { secret, version, lists }
+return { secret, version, deciding, lists }

@@ -30,6 +30,8 @@ pub(crate) struct MemberState {
     /// Whether the store accepted the last report. `None` before the first one and without a
     /// fleet.
     pub(crate) is_accepted: Option<bool>,
+    /// How many reports in a row have found more processes than the store's fallback is for.
+    pub(crate) crowded: u64,
 }
 
 impl Default for Member {

@@ -15,9 +15,9 @@ use crate::store::{
 /// How long such a question may take. No request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The reply to a report: the secret, the version, and the keys of each kind with their
-/// milliseconds.
-type StateReply = ([u8; 16], u64, Option<[Vec<(Vec<u8>, u64)>; 3]>);
+/// The reply to a report: the secret, the version, the number of processes that have decided, and
+/// the keys of each kind with their milliseconds.
+type StateReply = ([u8; 16], u64, u64, Option<[Vec<(Vec<u8>, u64)>; 3]>);
 
 /// What the lists of operators' keys are called, with the kind of those in them: in that of raises,
 /// each has a factor of its own.
@@ -73,6 +73,7 @@ impl Fleet for RedisStore {
             self.fleet_key(LISTS[1].0),
             self.fleet_key(LISTS[2].0),
             self.fleet_key("version"),
+            self.fleet_key("deciding"),
         ];
         let connection = self.connection_within(TIMEOUT);
         let keys = keys.each_ref().map(String::as_str);
@@ -81,12 +82,12 @@ impl Fleet for RedisStore {
             command.arg(report.known_version).arg(&report.random);
             command.arg(millis(OperatorKey::MAX_TIME));
             command.arg(millis(OperatorKey::MAX_RAISE_TIME));
-            command.arg(OperatorKey::MAX);
+            command.arg(OperatorKey::MAX).arg(u8::from(report.decides));
         });
         StoreFuture::boxed(async move {
             let state = from_redis_value::<StateReply>(reply.await?);
             // The error does not show the secret, so it shows nothing of the reply.
-            let (secret, version, lists) =
+            let (secret, version, deciding, lists) =
                 state.map_err(|_| connection.protocol_error(&Value::Nil))?;
             let key = |(kind, (name, millis))| {
                 let name = String::from_utf8(name).ok()?;
@@ -100,6 +101,7 @@ impl Fleet for RedisStore {
             Ok(FleetState {
                 secret,
                 version,
+                deciding,
                 keys,
             })
         })
@@ -135,20 +137,13 @@ impl Fleet for RedisStore {
     fn claim(&self, name: &str, by: &str, time: Duration) -> StoreFuture<bool> {
         let (connection, key) = (self.connection_within(TIMEOUT), self.fleet_key(name));
         let (mut set, mut get) = (cmd("SET"), cmd("GET"));
-        set.arg(&key)
-            .arg(by)
-            .arg("NX")
-            .arg("PX")
-            .arg(millis(time).max(1));
+        set.arg((&key, by, "NX", "PX", millis(time).max(1)));
         get.arg(&key);
         let by = by.to_owned();
         StoreFuture::boxed(async move {
             let is_set: Option<String> = connection.query(set, &key).await?;
-            if is_set.is_some() {
-                return Ok(true);
-            }
-            let owner: Option<String> = connection.query(get, &key).await?;
-            Ok(owner == Some(by))
+            let owner = || connection.query::<Option<String>>(get, &key);
+            Ok(is_set.is_some() || owner().await? == Some(by))
         })
     }
 }

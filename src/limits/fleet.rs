@@ -12,11 +12,14 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use super::Limits;
 use crate::store::{FleetState, OperatorKey, ProcessReport, Store};
 use crate::trace;
+use crate::warning::{Warning, WarningKind};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
 /// How long telling the fleet and hearing from it may take.
 const MAX_EXCHANGE: Duration = Duration::from_secs(3);
+/// For so many reports, ten minutes, a deployment may double the processes.
+const DEPLOYMENT: u64 = 600;
 
 impl Limits {
     /// Lets this process take part in the fleet of its service: it obeys when an operator
@@ -91,6 +94,7 @@ impl Limits {
                 text,
                 known_version: state.version,
                 random: state.secret,
+                decides: self.warnings.has_started(),
             };
             (report, state.own_changes)
         };
@@ -104,7 +108,14 @@ impl Limits {
     /// Obeys what all processes of the service share. The store was asked when this process had
     /// made so many changes of its own.
     fn apply_state(&self, shared: FleetState, own_changes: u64) {
+        let said = self.shared_store().capabilities().processes;
+        let is_crowded = said.is_some_and(|said| shared.deciding > u64::from(said));
         let mut state = self.member.state();
+        state.crowded = u64::from(is_crowded) * (state.crowded + 1);
+        if state.crowded >= DEPLOYMENT {
+            let warning = Warning::with_name(WarningKind::MoreProcesses, shared.deciding);
+            self.warnings.add(warning);
+        }
         state.is_accepted = Some(true);
         state.secret = shared.secret;
         // A list that may be older than the last change is left: the next report brings another.
@@ -127,10 +138,9 @@ impl Limits {
     fn note_failure(&self, error: &str) {
         self.reports.forget_others();
         let mut state = self.member.state();
-        if state.is_accepted != Some(false) {
+        if state.is_accepted.replace(false) != Some(false) {
             trace::event!(warn: error, "the fleet is not told how this process fares");
         }
-        state.is_accepted = Some(false);
     }
 }
 

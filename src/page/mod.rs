@@ -29,9 +29,9 @@
 //!
 //! # In Redis
 //!
-//! Under `{shop:CurrentLimiter:~fleet}:`, for the service `shop`, stand `processes`, the report
-//! `process:<id>` of each, `secret` (with which hashes of keys are made), the lists `let-through`,
-//! `blocked` and `raised`, and their `version`. All of them expire.
+//! Under `{shop:CurrentLimiter:~fleet}:`, for the service `shop`, stand `processes`, those of them
+//! that are `deciding`, the report `process:<id>` of each, `secret` (with which hashes of keys are
+//! made), the lists `let-through`, `blocked` and `raised`, and their `version`. All of them expire.
 //!
 //! # The JSON
 //!

@@ -29,6 +29,9 @@ pub struct Capabilities {
     pub probe_every: Option<Duration>,
     /// Whether a [fallback](crate::Resilient::fallback) decides while the store fails.
     pub has_fallback: bool,
+    /// How many processes the fallback's share is said [to be for](crate::Resilient::processes).
+    /// Default: `None`, nobody said it.
+    pub processes: Option<u32>,
     /// Whether the store decides [several counts](crate::store::Ask::counts) together, for
     /// [joint](crate::Rule::joint) rules.
     pub joint: bool,

@@ -67,6 +67,7 @@ pub trait Fleet: Debug + Send + Sync + 'static {
 ///     text: "{}".into(),
 ///     known_version: 0,
 ///     random: [7; 16],
+///     decides: true,
 /// };
 /// assert_eq!(first.process.len(), 16);
 /// ```
@@ -81,6 +82,8 @@ pub struct ProcessReport {
     pub known_version: u64,
     /// 16 random bytes, which become the secret of the service if it has none.
     pub random: [u8; 16],
+    /// Whether it has decided about requests.
+    pub decides: bool,
 }
 
 /// What a process said last: see [`Fleet::reports`].
@@ -119,6 +122,7 @@ impl PeerReport {
 /// let unchanged = FleetState {
 ///     secret: [7; 16],
 ///     version: 3,
+///     deciding: 2,
 ///     keys: None,
 /// };
 /// assert!(unchanged.keys.is_none());
@@ -129,6 +133,8 @@ pub struct FleetState {
     pub secret: [u8; 16],
     /// The version of the operators' keys; 0 without any.
     pub version: u64,
+    /// How many processes [have decided](ProcessReport::decides).
+    pub deciding: u64,
     /// The keys that operators let through, block or raise. `None` if they are those that are
     /// known.
     pub keys: Option<Vec<OperatorKey>>,

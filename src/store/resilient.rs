@@ -75,6 +75,7 @@ struct ResilientOptions {
     failures: Option<u32>,
     probe_every: Duration,
     fallback: Option<Share>,
+    processes: Option<u32>,
     fallback_keys: usize,
     fallback_store: Option<Arc<MemoryStore>>,
     denial_max_age: Option<Duration>,
@@ -145,6 +146,7 @@ impl<S: Store> Resilient<S> {
                 failures: None,
                 probe_every: Duration::from_millis(100),
                 fallback: None,
+                processes: None,
                 fallback_keys: MemoryStore::DEFAULT_MAX_KEYS,
                 fallback_store: None,
                 denial_max_age: None,
@@ -313,20 +315,25 @@ impl<S: Store> Resilient<S> {
     /// # let _ = store;
     /// ```
     pub fn fallback(mut self, share: impl Into<Option<Share>>) -> Self {
-        self.options_mut().fallback = share.into();
+        let options = self.options_mut();
+        (options.fallback, options.processes) = (share.into(), None);
         self
     }
 
     /// At most this many processes share the limits: while the store fails, each admits its share
     /// by itself. The same as [`fallback`](Self::fallback) with
     /// [`Share::of_processes`](Share::of_processes). Default: there is no fallback, and requests
-    /// get what their rule says, by default a 503.
+    /// get what their rule says, by default a 503. If the [fleet](crate::Limits::join_fleet) counts
+    /// more processes that decide, for ten minutes, that is a
+    /// [warning](crate::warning::WarningKind::MoreProcesses).
     ///
     /// # Panics
     ///
     /// If the number is 0.
     pub fn processes(self, max: u32) -> Self {
-        self.fallback(Share::of_processes(max))
+        let mut store = self.fallback(Share::of_processes(max));
+        store.options.processes = Some(max);
+        store
     }
 
     /// How many keys the fallback counts at most. Default: 100,000.
@@ -512,16 +519,16 @@ impl<S: Store> Store for Resilient<S> {
             timeout: guarded.timeout.into_iter().chain(inner.timeout).min(),
             probe_every: guarded.breaker.as_ref().map(|_| self.options.probe_every),
             has_fallback: guarded.fallback.is_some() || inner.has_fallback,
+            processes: self.options.processes.or(inner.processes),
             ..inner
         }
     }
 
     fn condition(&self) -> Condition {
         let (guarded, mut condition) = (self.guarded(), self.inner.condition());
-        if let Some(fallback) = &guarded.fallback {
-            let warnings = fallback.store.condition().warnings;
-            condition.warnings.extend(warnings);
-        }
+        let of_fallback = guarded.fallback.iter();
+        let of_fallback = of_fallback.flat_map(|it| it.store.condition().warnings);
+        condition.warnings.extend(of_fallback);
         if let Some(breaker) = &guarded.breaker {
             let inner = condition.is_breaker_open == Some(true);
             condition.is_breaker_open = Some(inner || breaker.is_open());

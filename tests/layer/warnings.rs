@@ -2,6 +2,7 @@
 
 use kit::Redis as Server;
 use tidegate::key::{BasicUser, Cookie, Extension, Forwarding, Method};
+use tidegate::store::{Fleet, FleetState, OperatorKey, PeerReport, ProcessReport};
 use tidegate::warning::Warning;
 use tidegate::warning::WarningKind as Kind;
 
@@ -452,6 +453,101 @@ async fn redis_decides_nothing() {
         assert_eq!(told.count(), expected.len(), "{url}");
         tokio::time::resume();
     }
+}
+
+/// A fleet of so many other processes that have decided.
+#[derive(Debug, Default)]
+struct Others(Arc<AtomicU64>);
+
+impl Fleet for Others {
+    fn report(&self, report: &ProcessReport) -> StoreFuture<FleetState> {
+        StoreFuture::ready(Ok(FleetState {
+            secret: report.random,
+            version: 0,
+            deciding: self.0.load(Ordering::Relaxed) + u64::from(report.decides),
+            keys: None,
+        }))
+    }
+
+    fn reports(&self) -> StoreFuture<Vec<PeerReport>> {
+        StoreFuture::ready(Ok(Vec::new()))
+    }
+
+    fn set_key(&self, _: &OperatorKey) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(true))
+    }
+}
+
+/// Two may run, by what was said: a deployment doubles them for a while, and a process that has
+/// decided nothing is none.
+#[tokio::test(start_paused = true)]
+async fn more_processes_than_said() {
+    let log = Log::start();
+    let others = Arc::new(AtomicU64::new(2));
+    let store = || Resilient::new(Stub::in_memory().with_fleet(Others(Arc::clone(&others))));
+    let by = |store| limits([roomy("login")]).key(Everyone).store(store);
+    let shared = by(store().fallback(Share::of_processes(2)));
+    let limits = by(store().processes(2));
+    let app = app_of(&limits, &["login"]);
+    let _layer = shared.layer("login");
+    limits.join_fleet();
+    shared.join_fleet();
+    sleep(20 * MINUTE).await;
+    assert_eq!(limits.warnings(), []);
+    for _ in 0..3 {
+        ask(&app, "/login", &[]).await;
+        sleep(9 * MINUTE).await;
+        others.store(1, Ordering::Relaxed);
+        sleep(2 * MINUTE).await;
+        assert_eq!(limits.warnings(), []);
+        others.store(4, Ordering::Relaxed);
+    }
+    sleep(10 * MINUTE + 2 * SECOND).await;
+    let warning = only(&limits);
+    assert_eq!(warning.kind, Kind::MoreProcesses);
+    assert_eq!(warning.name.as_deref(), Some("5"));
+    assert_eq!(shared.warnings(), [], "a share is no number of processes");
+    others.store(5, Ordering::Relaxed);
+    sleep(30 * MINUTE).await;
+    let lines = log.lines();
+    let told = lines
+        .iter()
+        .filter(|it| it.contains("5 processes have decided"));
+    assert_eq!(told.count(), 1, "{lines:#?}");
+    let said = |store: Resilient<Stub>| store.capabilities().processes;
+    assert_eq!(said(store().processes(4)), Some(4));
+    assert_eq!(said(store().processes(4).fallback(None)), None);
+}
+
+/// Those that have decided and were not silent since.
+#[tokio::test]
+async fn redis_counts_processes_that_decide() {
+    let server = Server::start();
+    let fleet = store_on(&server).await.fleet().expect("a fleet");
+    let report = async |process: &str, decides| {
+        let report = ProcessReport {
+            process: process.into(),
+            text: "{}".into(),
+            known_version: 0,
+            random: [7; 16],
+            decides,
+        };
+        fleet.report(&report).await.expect("an answer").deciding
+    };
+    assert_eq!(report("page", false).await, 0);
+    assert_eq!(report("one", true).await, 1);
+    assert_eq!(report("other", true).await, 2);
+    assert_eq!(report("one", true).await, 2);
+    assert_eq!(report("page", false).await, 2);
+    for gone in ["1", "+inf"] {
+        kit::run(
+            &server,
+            &format!("ZADD {{CurrentLimiter:~fleet}}:deciding {gone} gone"),
+        );
+        assert_eq!(report("page", false).await, 2);
+    }
+    let expiry: i64 = kit::query(&server, "PTTL {CurrentLimiter:~fleet}:deciding");
+    assert!(expiry > 0, "{expiry}");
 }
 
 #[tokio::test]

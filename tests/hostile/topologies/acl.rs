@@ -154,6 +154,7 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
         text: "{}".into(),
         known_version,
         random: [7; 16],
+        decides: true,
     };
     let state = fleet.report(&report(0)).await?;
     let list = state.keys.ok_or("the list is new")?;

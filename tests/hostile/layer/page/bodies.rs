@@ -199,6 +199,7 @@ impl Fleet for Foreign {
         StoreFuture::ready(Ok(FleetState {
             secret: report.random,
             version: report.known_version.wrapping_add(u64::MAX / 2),
+            deciding: 1,
             keys: Some(vec![garbage; number]),
         }))
     }

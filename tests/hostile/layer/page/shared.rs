@@ -23,6 +23,7 @@ impl Fleet for Shared {
         let state = FleetState {
             secret: report.random,
             version,
+            deciding: 1,
             keys: (version != report.known_version).then_some(list),
         };
         let late = self.late;

@@ -43,6 +43,7 @@ impl Fleet for Slow {
         let state = FleetState {
             secret: report.random,
             version: 1,
+            deciding: 1,
             keys: None,
         };
         self.later(StoreFuture::ready(Ok(state)))
