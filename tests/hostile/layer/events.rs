@@ -6,6 +6,7 @@ use std::rc::Rc;
 use kit::full_log::Log;
 use kit::http::{call, request};
 use kit::per_hour as limited;
+use tidegate::rule::Lockout;
 use tracing::Level;
 
 use crate::*;
