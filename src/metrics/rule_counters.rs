@@ -147,6 +147,7 @@ impl RuleCounters {
         RuleSnapshot {
             denials: self.quota_denials.snapshot(rule),
             plans: plans.collect(),
+            has_lockout: rule.counts_failures(),
             shadow_denials: shadow.map_or_else(Vec::new, |shadow| {
                 self.shadow_quota_denials.snapshot(shadow)
             }),

@@ -38,6 +38,13 @@ pub(super) fn unknown_plans(rule: &RuleSnapshot, publish: &mut Publish<'_>) {
     }
 }
 
+/// Rules without a lock-out have none.
+pub(super) fn lockouts(rule: &RuleSnapshot, publish: &mut Publish<'_>) {
+    if rule.has_lockout || rule.lockouts > 0 {
+        publish(Vec::new(), rule.lockouts);
+    }
+}
+
 pub(super) fn by_quota(denials: &[(String, u64)], publish: &mut Publish<'_>) {
     for (quota, number) in denials {
         publish(vec![Label::new("quota", quota.clone())], *number);

@@ -41,6 +41,8 @@ macro_rules! table {
             /// The decisions about requests with each [plan](crate::Rule::with_plan) of the rule.
             /// They are among those of the rule.
             pub plans: Vec<PlanSnapshot>,
+            /// Whether failures lock keys out.
+            pub(super) has_lockout: bool,
             $($(#[$doc])* pub $field: u64,)*
             pub(super) store_errors: [u64; StoreErrorKind::ALL.len()],
             pub(super) key_errors: [u64; KeyErrorKind::ALL.len()],
@@ -69,6 +71,7 @@ macro_rules! table {
                     denials: Vec::new(),
                     shadow_denials: Vec::new(),
                     plans: Vec::new(),
+                    has_lockout: false,
                     $($field: self.$field.get(),)*
                     store_errors: self.store_errors.each_ref().map(AtomicCounter::get),
                     key_errors: self.key_errors.each_ref().map(AtomicCounter::get),
@@ -151,7 +154,8 @@ table! {
 
         /// How often failures have begun to [lock a key out](crate::rule::Lockout).
         lockouts: Counter "tidegate_lockouts_total"
-            "How often failures have begun to lock a key out.";
+            "How often failures have begun to lock a key out."
+            as samples::lockouts;
 
         /// Requests that were admitted without a decision, because the rule or an error callback
         /// says so, as [`FailOpen`](crate::FailOpen) does.

@@ -31,7 +31,11 @@ fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {
 /// The type and the labels of each metric, by its name.
 pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let (store, _server) = redis_store().await;
-    let shadow = per_hour("next", 1).into_shadow();
+    let lockout = Lockout::after(5).on(["401"]);
+    let shadow = per_hour("next", 1)
+        .with_lockout(lockout)
+        .expect("valid")
+        .into_shadow();
     let pro = Quotas::new([Quota::per_second(5)]).expect("valid");
     let with_plan = per_hour("getId", 5).with_plan("pro", pro).expect("valid");
     let limits = limits([with_plan, shadow]).store(store);
