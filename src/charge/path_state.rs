@@ -1,8 +1,9 @@
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
-use crate::metrics::{RuleCounters, RuleSnapshot};
+use crate::metrics::{DecisionOutcome, RuleCounters, RuleSnapshot};
 use crate::rule::Rule;
+use crate::store::Capabilities;
 use crate::waiting::OpenCharges;
 
 /// The counters and the open charges of one path, which all its layers share.
@@ -10,6 +11,8 @@ use crate::waiting::OpenCharges;
 pub(crate) struct PathState {
     pub(crate) counters: RuleCounters,
     pub(crate) open: OpenCharges,
+    /// What the store of the first layer can do.
+    pub(crate) can: OnceLock<Capabilities>,
     /// The limits that made the layers, if it were some.
     pub(crate) owner: OnceLock<Box<dyn PathOwner>>,
 }
@@ -35,7 +38,11 @@ impl PathState {
 
     /// A snapshot of the counters under this rule, with the numbers of the requests that wait.
     pub(crate) fn snapshot(&self, rule: &Rule) -> RuleSnapshot {
-        self.with_waiting(self.counters.snapshot(rule))
+        let mut counted = self.with_waiting(self.counters.snapshot(rule));
+        if let Some(can) = self.can.get() {
+            counted.possible = DecisionOutcome::possible(rule, can);
+        }
+        counted
     }
 
     /// A snapshot without quotas and plans, which only a rule can name.

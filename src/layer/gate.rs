@@ -106,8 +106,12 @@ impl Gate {
     }
 
     /// What the store can do. The store makes its parts for that.
-    pub(super) fn capabilities(&self) -> Capabilities {
-        let asked = || capabilities(self.store());
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let asked = || {
+            let can = capabilities(self.store());
+            let _ = self.path.can.set(can);
+            can
+        };
         *self.capabilities.get_or_init(asked)
     }
 

@@ -11,12 +11,15 @@ pub(super) type Samples = fn(&RuleSnapshot, &mut Publish<'_>);
 
 type Publish<'a> = dyn FnMut(Vec<Label>, u64) + 'a;
 
+/// What may be decided is there from the start, and the rest once it is above 0.
 pub(super) fn decisions(rule: &RuleSnapshot, publish: &mut Publish<'_>) {
     for outcome in DecisionOutcome::ALL {
         for source in Source::ALL {
-            let source_label = label("source", source.name());
-            let labels = vec![label("outcome", outcome.name()), source_label];
-            publish(labels, rule.decisions_by(outcome, source));
+            let number = rule.decisions_by(outcome, source);
+            if number > 0 || rule.possible.contains(&(outcome, source)) {
+                let source = label("source", source.name());
+                publish(vec![label("outcome", outcome.name()), source], number);
+            }
         }
     }
 }

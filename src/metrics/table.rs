@@ -41,6 +41,8 @@ macro_rules! table {
             /// The decisions about requests with each [plan](crate::Rule::with_plan) of the rule.
             /// They are among those of the rule.
             pub plans: Vec<PlanSnapshot>,
+            /// What may be decided, and by whom, if that is known.
+            pub(crate) possible: Vec<(DecisionOutcome, Source)>,
             /// Whether failures lock keys out.
             pub(super) has_lockout: bool,
             $($(#[$doc])* pub $field: u64,)*
@@ -71,6 +73,7 @@ macro_rules! table {
                     denials: Vec::new(),
                     shadow_denials: Vec::new(),
                     plans: Vec::new(),
+                    possible: Vec::new(),
                     has_lockout: false,
                     $($field: self.$field.get(),)*
                     store_errors: self.store_errors.each_ref().map(AtomicCounter::get),

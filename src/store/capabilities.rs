@@ -1,6 +1,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use crate::decision::Source;
 use crate::warning::Warning;
 
 /// The time-out of a `RedisStore` whose time-out was not set. Layers take it for that of any store
@@ -47,6 +48,10 @@ pub struct Capabilities {
     pub holds: bool,
     /// The server that keeps the counts. Default: `None`, no other store has the same counts.
     pub server: Option<ServerId>,
+    /// The source of its own decisions, if that is known.
+    pub(crate) source: Option<Source>,
+    /// Whether it remembers [denials](crate::Resilient::denial_cache).
+    pub(crate) has_denial_cache: bool,
 }
 
 /// Says which stores are handles to one server: after a time-out, later layers of the same request

@@ -520,6 +520,7 @@ impl<S: Store> Store for Resilient<S> {
             probe_every: guarded.breaker.as_ref().map(|_| self.options.probe_every),
             has_fallback: guarded.fallback.is_some() || inner.has_fallback,
             processes: self.options.processes.or(inner.processes),
+            has_denial_cache: guarded.denials.is_some() || inner.has_denial_cache,
             ..inner
         }
     }

@@ -8,7 +8,7 @@ use crate::algorithm::core::{Asked, Hold, Now, State, StateKind};
 use crate::algorithm::lockout::LockoutState;
 use crate::algorithm::spec::{Kind, Spec, Windows};
 use crate::clock::Clock;
-use crate::decision::{Decision, Receipt};
+use crate::decision::{Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::question::{Ask, Change, CountAsk, Name};
 use crate::store::{Capabilities, Condition, Store, StoreFuture};
@@ -530,6 +530,7 @@ impl Store for MemoryStore {
             calendar: true,
             owes: true,
             holds: true,
+            source: Some(Source::Local),
             ..Capabilities::default()
         }
     }

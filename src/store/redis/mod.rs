@@ -52,7 +52,7 @@ use crate::connection::{
     CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber,
 };
 use crate::deadline::Deadline;
-use crate::decision::{Decision, Receipt};
+use crate::decision::{Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::question::{Ask, Change, CountAsk};
 use crate::sync::OwnedTask;
@@ -556,6 +556,7 @@ impl Store for RedisStore {
             owes: true,
             holds: true,
             server: Some(ServerId::of(&self.name())),
+            source: Some(Source::Redis),
             ..Capabilities::default()
         }
     }

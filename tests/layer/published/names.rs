@@ -1,22 +1,65 @@
 //! Which series there are, and from when on.
 
+use tidegate::rule::Lockout;
+use tidegate::store::{Ask, Change};
+
+use super::exposition::Exposition;
 use super::{exporter, limits, published, published_to, redis_store, send_many};
 use crate::*;
 
 const DOCS: &str = include_str!("../../../docs/metrics.md");
 
-#[test]
-fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {
-    let limits = limits([per_hour("getId", 5)]);
-    let _layer = limits.layer("getId");
-    let text = published(&limits);
-    for outcome in DecisionOutcome::ALL {
-        for source in Source::ALL {
-            let labels = [("outcome", outcome.name()), ("source", source.name())];
-            let number = text.of("getId", "decisions_total", &labels);
-            assert_eq!(number, Some(0.0), "{labels:?}");
+/// Which decisions a rule shows, each as outcome and source, in the order of the alphabet.
+fn shown(text: &Exposition, rule: &str) -> Vec<String> {
+    let mut shown = Vec::new();
+    for outcome in DecisionOutcome::ALL.map(DecisionOutcome::name) {
+        for source in Source::ALL.map(Source::name) {
+            let labels = [("outcome", outcome), ("source", source)];
+            if let Some(number) = text.of(rule, "decisions_total", &labels) {
+                assert_eq!(number, 0.0, "{labels:?}");
+                shown.push(format!("{outcome} {source}"));
+            }
         }
     }
+    shown.sort_unstable();
+    shown
+}
+
+#[tokio::test]
+async fn what_rule_and_store_can_decide_is_there_at_0_before_the_first_request() {
+    let plain = per_hour("getId", 5);
+    let export = per_hour("export", 5).with_max_concurrent(2).expect("valid");
+    let lockout = Lockout::after(5).hold([PATIENT]).on(["401"]);
+    let login = per_hour("login", 5).with_lockout(lockout).expect("valid");
+    let tried = per_hour("tried", 5).into_shadow();
+    let store = Resilient::new(MemoryStore::new()).processes(2);
+    let limits =
+        limits([plain, export, login, tried]).store(store.denial_cache(Duration::from_secs(1)));
+    for path in ["getId", "export", "login", "tried"] {
+        let _: Router = app(limits.layer(path)).with_state(());
+    }
+    let text = published(&limits);
+    let both = |outcome: &str| ["fallback", "local"].map(|it| format!("{outcome} {it}"));
+    let of = |more: &[&str]| {
+        let outcomes = ["allowed", "denied", "never"].iter().chain(more);
+        let mut all: Vec<_> = outcomes.flat_map(|it| both(it)).collect();
+        all.extend(["denied cache", "denied operator"].map(str::to_owned));
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(shown(&text, "getId"), of(&[]));
+    assert_eq!(of(&[]).len(), 8);
+    assert_eq!(shown(&text, "export"), of(&["busy"]));
+    let mut login = of(&["locked_out"]);
+    login.insert(6, "locked_out cache".to_owned());
+    assert_eq!(shown(&text, "login"), login);
+    let tried = shown(&text, "tried");
+    assert_eq!(tried.len(), 5, "{tried:?}");
+    assert!(tried.contains(&"shadow_denied cache".to_owned()));
+    for (rule, lockouts) in [("getId", None), ("login", Some(0.0))] {
+        assert_eq!(text.of(rule, "lockouts_total", &[]), lockouts, "{rule}");
+    }
+
     let store = StoreErrorKind::ALL.map(StoreErrorKind::name);
     let key = KeyErrorKind::ALL.map(KeyErrorKind::name);
     for kind in store.into_iter().chain(key) {
@@ -28,11 +71,50 @@ fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {
     assert_eq!(text.unmatched(), Some(0.0));
 }
 
+/// Of a store that does not say what it can, only what was decided is shown.
+#[tokio::test]
+async fn an_unknown_store_has_the_series_that_were_seen() {
+    let limits = limits([per_hour("getId", 1)]).store(Unknown(MemoryStore::new()));
+    let app = app(limits.layer("getId")).with_state(());
+    assert_eq!(shown(&published(&limits), "getId"), ["denied operator"]);
+    send_many(&app, 2).await;
+    let text = published(&limits);
+    for (outcome, number) in [
+        ("allowed", Some(1.0)),
+        ("denied", Some(1.0)),
+        ("never", None),
+    ] {
+        let labels = [("outcome", outcome), ("source", "local")];
+        assert_eq!(
+            text.of("getId", "decisions_total", &labels),
+            number,
+            "{outcome}"
+        );
+    }
+}
+
+#[derive(Debug)]
+struct Unknown(MemoryStore);
+
+impl Store for Unknown {
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        self.0.take(ask)
+    }
+
+    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
+        self.0.change(ask, change)
+    }
+
+    fn name(&self) -> String {
+        "unknown".to_owned()
+    }
+}
+
 /// The type and the labels of each metric, by its name.
 pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let (store, _server) = redis_store().await;
-    let lockout = Lockout::after(5).on(["401"]);
-    let shadow = per_hour("next", 1)
+    let lockout = Lockout::after(5).hold([PATIENT]).on(["401"]);
+    let shadow = per_hour("next", 9)
         .with_lockout(lockout)
         .expect("valid")
         .into_shadow();
@@ -60,7 +142,7 @@ async fn so_many_series_has_a_rule() {
     let limits = limits([rule, per_hour("unused", 5)]).store(store);
     send_many(&app(limits.layer("getId")), 1).await;
     let text = published(&limits);
-    assert_eq!(text.series_with("rule", "getId"), 70 + 2 + 16);
+    assert_eq!(text.series_with("rule", "getId"), 32 + 2 + 16);
     assert_eq!(text.series_with("rule", "unused"), 0);
 }
 

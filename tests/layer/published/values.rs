@@ -24,7 +24,7 @@ async fn decisions_are_counted_by_outcome_and_source_and_denials_by_quota() {
     };
     assert_eq!(decisions("allowed", "local"), Some(3.0));
     assert_eq!(decisions("denied", "local"), Some(2.0));
-    assert_eq!(decisions("allowed", "redis"), Some(0.0));
+    assert_eq!(decisions("allowed", "redis"), None);
     assert_eq!(text.decisions("search"), 5.0);
     for (quota, denials) in [("quick", 2.0), ("daily", 0.0)] {
         assert_eq!(of("denials_total", &[("quota", quota)]), Some(denials));
