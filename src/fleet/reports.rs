@@ -119,6 +119,10 @@ impl Reports {
                     known.denials = known.denials.saturating_add(row.denials);
                     known.error = known.error.saturating_add(row.error);
                     known.since_ago = known.since_ago.max(row.since_ago);
+                    if row.until_in > known.until_in {
+                        known.is_on_hold = row.is_on_hold;
+                        known.is_locked_out = row.is_locked_out;
+                    }
                     // What never fits has no end.
                     known.until_in = known.until_in.zip(row.until_in).map(|(a, b)| a.max(b));
                     known.is_busy &= row.is_busy;

@@ -214,6 +214,8 @@ fn limited(page: &Page, tick: u64) -> Value {
             "until_in_s": row.until_in,
             "never": row.until_in.is_none(),
             "busy": row.is_busy,
+            "on_hold": row.is_on_hold,
+            "locked_out": row.is_locked_out,
             "denials": row.denials,
             "denials_per_s": row.recent as f64 / RECENT as f64,
             "plan": row.plan,

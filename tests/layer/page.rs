@@ -4,6 +4,7 @@ use axum::routing::get;
 use kit::page::{App, about, count, hourly, posted, search, shop, user};
 use tidegate::Page;
 use tidegate::key::Cookie;
+use tidegate::rule::Lockout;
 
 use crate::*;
 
@@ -289,6 +290,37 @@ async fn a_rule_has_the_quotas_of_its_plans() {
     let of_plans = shown["quotas_of_plans"].as_array().expect("a list").iter();
     let maxima = of_plans.map(|it| it[0]["max"].as_u64().expect("a number"));
     assert!(maxima.eq(10..20), "{shown:#}");
+}
+
+/// What a key has used says nothing of why it is held.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_locked_out_or_on_hold_is_shown_as_such() {
+    let hour = Duration::from_secs(3_600);
+    let lockout = Lockout::after(2).hold([hour]).on(["200"]);
+    let locked = hourly("search", 30).with_lockout(lockout).expect("valid");
+    let outgoing = hourly("search", 30).with_outgoing().expect("valid");
+    let outgoing = outgoing.with_hold_at_most(hour);
+    for (rule, denied) in [(locked, "locked_out"), (outgoing, "on_hold")] {
+        let app = App::keyed(Limits::new([rule]), |page| page);
+        sleep(millis(1_100)).await;
+        if denied == "on_hold" {
+            let held = app.limits.hold("search", user("alice"), hour).await;
+            held.expect("it is held");
+        }
+        for _ in 0..3 {
+            app.search("alice").await;
+        }
+        sleep(millis(1_000)).await;
+        let row = &app.view("limited").await["rows"][0];
+        for name in ["locked_out", "on_hold", "busy"] {
+            assert_eq!(row[name], name == denied, "{name}: {row}");
+        }
+        let until = row["until_in_s"].as_f64().expect("it ends");
+        assert!((3_590.0..=3_600.0).contains(&until), "{row}");
+        let shown = app.look("alice").await;
+        let ends = shown[format!("{denied}_s")].as_f64().expect("it ends");
+        assert!((3_590.0..=3_600.0).contains(&ends), "{shown}");
+    }
 }
 
 /// A note is shown where keys are, and a key that no request had is doubted.

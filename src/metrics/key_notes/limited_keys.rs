@@ -96,6 +96,9 @@ pub(crate) struct LimitedKey {
     pub(crate) plan: Option<Arc<str>>,
     /// Whether `until_in` is a hint: nothing but requests in progress denied it last.
     pub(crate) is_busy: bool,
+    /// Whether it is held until then: what it has used did not deny it last.
+    pub(crate) is_on_hold: bool,
+    pub(crate) is_locked_out: bool,
 }
 
 impl LimitedKeys {
@@ -124,8 +127,7 @@ impl LimitedKeys {
         // A table places keys by the lowest bits of the hash and tags them by the highest ones.
         let hash = hash(rule.path().as_bytes()).rotate_left(32) ^ key.hash_in_names();
         let shard = &self.shards[(hash >> 48) as usize % SHARDS];
-        let is_busy = matches!(verdict, Verdict::Busy { .. });
-        lock(shard).add((rule, key), hash, now, (until, is_busy));
+        lock(shard).add((rule, key), hash, now, (until, verdict));
     }
 
     /// Forgets a key: its next denial is a first one.
@@ -164,8 +166,8 @@ impl LimitedKeys {
 }
 
 impl KeyShard {
-    /// With when the key fits again, and whether that is a hint.
-    fn add(&mut self, name: RuleKey<'_>, hash: u64, now: u64, until: (Option<u64>, bool)) {
+    /// With when the key fits again, and why not before.
+    fn add(&mut self, name: RuleKey<'_>, hash: u64, now: u64, denial: (Option<u64>, Verdict)) {
         let keys = &self.keys;
         let is_it = |at: &u32| keys[*at as usize].is(name, hash);
         let known = self.places.find(hash, is_it);
@@ -185,7 +187,11 @@ impl KeyShard {
         }
         *place.in_second(now) += 1;
         place.key.denials += 1;
-        (place.until, place.key.is_busy) = until;
+        let (until, verdict) = denial;
+        place.until = until;
+        place.key.is_busy = matches!(verdict, Verdict::Busy { .. });
+        place.key.is_on_hold = matches!(verdict, Verdict::OnHold { .. });
+        place.key.is_locked_out = matches!(verdict, Verdict::LockedOut { .. });
         place.denied_at = now;
         place.is_forgotten = false;
         if place.key.plan.as_deref() != name.0.plan() {
@@ -350,7 +356,8 @@ mod tests {
         let mut deny = |number: u64, now: u64, times: u64| {
             let key = Key::from(number);
             let (name, hash) = ((&*rule, &key), key.hash_in_names());
-            (0..times).for_each(|_| shard.add(name, hash, now, (Some(now * 1_000), false)));
+            let denial = (Some(now * 1_000), Verdict::Never);
+            (0..times).for_each(|_| shard.add(name, hash, now, denial));
             let place = shard.keys.iter().find(|place| place.is(name, hash));
             place.map(|place| (place.key.denials, place.key.error))
         };

@@ -161,11 +161,14 @@ class LimitedRow {
     this.askedAt = performance.now();
     const { item } = this;
     const plan = plans.get(item.rule)?.includes(item.plan) ? item.plan : null;
-    const { quotas } = await send("key", target({ ...item, plan }));
+    const { quotas, on_hold_s: held, locked_out_s: locked } =
+      await send("key", target({ ...item, plan }));
     const [most] = quotas.map((quota) => ({ ...quota, used: usedOf(quota) }))
       .sort((a, b) => b.used / b.max - a.used / a.max);
     const used = this.cells[3];
-    say(used, most ? `${grouped(most.used)} of ${grouped(most.max)}` : "–");
+    const ofMost = most ? `${grouped(most.used)} of ${grouped(most.max)}` : "–";
+    // What it has used is not why it is held, and the store does not say it then.
+    say(used, locked === null && held === null ? ofMost : "–");
     used.title = quotas.map((it) => `${grouped(usedOf(it))} of ${quotaWords(it)}`).join("\n");
   }
 }
@@ -173,12 +176,13 @@ class LimitedRow {
 const usedOf = ({ max, remaining, in_flight: inFlight }) =>
   inFlight ?? Math.max(max - remaining, 0);
 
-function untilWords({ until_in_s: until, never, busy }) {
+function untilWords({ until_in_s: until, never, busy, on_hold: held, locked_out: locked }) {
   if (never) return "never: costs more than the limit";
   if (until === null) return "–";
   // Nobody knows when that is.
   if (busy && until > 0) return "busy: until a request ends";
-  return until > 0 ? `in ${soon(until)}` : `ended ${ago(-until)}`;
+  if (until <= 0) return `ended ${ago(-until)}`;
+  return `${locked ? "locked out, " : held ? "on hold, " : "in "}${soon(until)}`;
 }
 
 function operatorWords({
