@@ -160,6 +160,7 @@ use tidegate_base::connection;
 use tidegate_base::regular_file;
 use tidegate_base::{
     clock, deadline, in_flight_counter, jitter, log_on_change, named, swept_map, sync, unawaited,
+    unseen,
 };
 
 pub use algorithm::Algorithm;

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::metrics::key_notes::LimitedKey;
 use crate::store::PeerReport;
+use crate::unseen::blanked;
 
 /// How a process fares. Another version may have written it: fields are added, and keep their names
 /// and types.
@@ -119,12 +120,13 @@ impl Process {
 
 /// The beginning of a name.
 pub(crate) fn short_name(name: &str) -> String {
-    name.trim().chars().take(MAX_NAME).collect()
+    blanked(name).trim().chars().take(MAX_NAME).collect()
 }
 
 fn cut(text: &str) -> String {
+    let text = blanked(text);
     match text.char_indices().nth(MAX_WARNING) {
-        None => text.to_owned(),
+        None => text,
         Some((end, _)) => format!("{}…", &text[..end]),
     }
 }

@@ -17,6 +17,7 @@ use crate::rule::{Factor, Policy, Rule, Subject};
 use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::sync::lock;
 use crate::trace;
+use crate::unseen::blanked;
 
 /// How long the store may take.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -324,7 +325,7 @@ impl Limits {
 /// The beginning of a text, in one line.
 fn line(text: Option<Arc<str>>, max_chars: usize) -> Option<Arc<str>> {
     let line: String = text?.chars().take(max_chars).collect();
-    (!line.is_empty()).then(|| line.replace(char::is_control, " ").into())
+    (!line.is_empty()).then(|| blanked(&line).into())
 }
 
 /// What an operator does to a key, with a note if there is one. It is done when this is awaited:

@@ -602,17 +602,18 @@ async fn a_note_says_why() {
 async fn by_and_note_are_one_line() {
     let limits = kit::limits([per_hour("api", 1)], paused());
     let log = Log::start();
-    let by = "eve\rWARN mallory\r\n\u{1b}[2K\u{85}";
+    let by = "eve\rWARN mallory\r\n\u{1b}[2K\u{85}\u{2028}\u{202e}";
     let blocked = limits.block("api", "alice", HOUR, by).note(by).await;
     blocked.expect("it can be blocked");
     let said = &limits.operator_keys()[0];
-    let line = "eve WARN mallory   [2K ";
+    let line = "eve WARN mallory   [2K   ";
     assert_eq!(
         (said.by.as_deref(), said.note.as_deref()),
         (Some(line), Some(line))
     );
     let logged = log.lines().join("");
-    assert!(!logged.contains(['\r', '\u{1b}', '\u{85}']), "{logged:?}");
+    let unseen = ['\r', '\u{1b}', '\u{85}', '\u{2028}', '\u{202e}'];
+    assert!(!logged.contains(unseen), "{logged:?}");
 }
 
 /// Whoever mistypes a key is told, and what they asked for is done.

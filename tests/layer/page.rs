@@ -812,7 +812,7 @@ mod fleet {
             .await;
         let processes = fleet["processes"].as_array().expect("processes");
         let mut names: Vec<_> = processes.iter().map(|it| it["name"].as_str()).collect();
-        let long = "\u{202e}<b>".repeat(16);
+        let long = ["<b>"; 16].join(" ");
         let mut wanted = ["", "", "web-7", &long, &host].map(Some);
         names.sort();
         wanted.sort();

@@ -12,7 +12,7 @@ mod support;
 
 pub use support::{
     clock, deadline, error, in_flight_counter, jitter, log_on_change, named, regular_file,
-    swept_map, sync, trace, unawaited,
+    swept_map, sync, trace, unawaited, unseen,
 };
 
 /// What [`event!`] expands to.

@@ -26,3 +26,5 @@ pub mod sync;
 pub mod trace;
 /// [`UnawaitedCalls`](unawaited::UnawaitedCalls): calls that no caller waits for.
 pub mod unawaited;
+/// [`blanked`](unseen::blanked): a text of somebody else, for logs and pages.
+pub mod unseen;
