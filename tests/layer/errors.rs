@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 
+use tokio::io::AsyncWriteExt;
+
 use crate::*;
 
 /// As `std` prints it.
@@ -58,17 +60,36 @@ fn the_error_of_a_store_is_printed_with_its_kind_and_cause() {
     let same = error(StoreErrorKind::Full, "the store has no room").with_source(full());
     let all = [
         printed(Resilient::redis("http://h", "shop")),
+        printed(Resilient::redis("127.0.0.1:6379", "shop")),
         printed::<()>(Err(gone())),
         printed::<()>(Err(outer)),
         printed::<()>(Err(same)),
     ];
     let expected = [
         "redis cannot be addressed like this: Redis URL did not parse (Configuration)",
+        "redis cannot be addressed like this: expected a URL such as redis://127.0.0.1:6379 \
+         (Configuration)",
         "the database is gone (Unavailable)",
         "no key (Server): no room (Full): the database is gone (Unavailable)",
         "the store has no room (Full)",
     ];
     assert_eq!(all, expected.map(|it| format!("Error: {it}")));
+}
+
+/// A server of the web at the address is not Redis.
+#[tokio::test]
+async fn a_server_that_is_not_redis_is_called_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    let store = Resilient::redis(format!("redis://{address}"), "shop").expect("an address");
+    let error = printed(store.connect().await);
+    let expected = "answers, but not as Redis does: it is a server of another kind";
+    assert!(error.contains(expected) && !error.contains('\n'), "{error}");
 }
 
 #[tokio::test]
