@@ -51,6 +51,11 @@ fn families(snapshot: &Snapshot) -> Vec<MetricFamily> {
             |rule| by_quota(rule, &rule.shadow_denials),
         ),
         counter(
+            "tidegate_lockouts_total",
+            "How often failures have begun to lock a key out.",
+            |rule| of_rule(rule, rule.lockouts),
+        ),
+        counter(
             "tidegate_units_total",
             "Units that allowed requests were charged.",
             |rule| of_rule(rule, rule.units),
@@ -141,6 +146,15 @@ fn decisions(rule: &RuleSnapshot) -> Vec<Metric> {
     let each = DecisionOutcome::ALL
         .into_iter()
         .flat_map(|outcome| Source::ALL.map(|source| (outcome, source)));
+    // What nobody decides here stays away until somebody does.
+    let each = each.filter(|(outcome, source)| {
+        use {DecisionOutcome::*, Source::*};
+        let is_usual = matches!(
+            (outcome, source),
+            (Allowed | Denied, Redis | Local | Fallback)
+        );
+        is_usual || rule.decisions_by(*outcome, *source) > 0
+    });
     let counts = each.map(|(outcome, source)| {
         let labels = [
             ("rule", rule.path.as_str()),

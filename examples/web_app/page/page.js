@@ -19,11 +19,11 @@ async function load(url) {
   return JSON.parse(body);
 }
 
-function show(counted, app, demo) {
+function show(counted, app, demo, { redis_answers: redisAnswers }) {
   tick = counted.tick;
   showCards(counted.rules, new Map(app.rules.map((rule) => [rule.path, rule])));
   steps.show(cards, demo);
-  showStore(counted);
+  showStore(counted, redisAnswers === false);
   say(byId("file"), counted.file ?? "no file is watched");
   say(byId("version"), `version ${counted.version}`);
   showNotes(counted, app.kept_rules);
@@ -49,15 +49,16 @@ function showCards(counted, routes) {
 }
 
 let shownStore;
-function showStore({ store, store_name: name }) {
+function showStore({ store, store_name: name }, isAway) {
+  const memory = store === "memory";
+  say(byId("store"), memory ? "the memory of this process"
+    : `${name}${isAway ? ", which does not answer now" : ""}`);
   if (name === shownStore) return;
   shownStore = name;
-  const memory = store === "memory";
   const host = memory ? "127.0.0.1:6379" : name.replace(/^redis (at )?/, "");
   const url = host.startsWith("/") ? `unix://${host}` : `redis://${host}`;
   const port = (Number(location.port) || 3000) + 1;
   const command = `PORT=${port} REDIS_URL=${url} cargo run --example web_app`;
-  byId("store").textContent = memory ? "the memory of this process" : name;
   byId("how").replaceChildren(
     memory
       ? "The limits hold for this process alone. Processes that use one Redis share them:"
@@ -122,7 +123,7 @@ const server = {
     let views;
     try {
       views = await Promise.all([load(`/limits/api/now?after=${tick}`), load("/status"),
-        load("/demo")]);
+        load("/demo"), load("/limits/api/fleet")]);
     } catch {
       this.isDown();
       return;
