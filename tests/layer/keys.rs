@@ -460,6 +460,50 @@ fn marks() {
     assert_eq!(key(&(either, PeerIp), &fields), of_both);
 }
 
+/// What its parts say, of a key by an extractor.
+fn parts(extractor: &dyn KeyExtractor, fields: &[(&str, &str)]) -> Vec<Option<String>> {
+    let key = extractor.extract(&head(fields)).expect("a key");
+    key.parts().collect()
+}
+
+#[test]
+fn parts_as_text() {
+    let some = |text: &str| Some(text.to_owned());
+    let of = |key: Key| key.parts().collect::<Vec<_>>();
+    assert_eq!(of(Key::default()), []);
+    assert_eq!(of(Key::from("")), [some("")]);
+    let empty = Key::default().with("").with("a").with("");
+    assert_eq!(of(empty), ["", "a", ""].map(some));
+    assert_eq!(of(Key::from(17_u64)), [some("17")]);
+    let address: IpAddr = "2001:db8::7".parse().expect("valid");
+    assert_eq!(of(Key::from(address)), [some("2001:db8::/64")]);
+    // A hash says nothing, nor does what is no text.
+    let hashed = Key::from("a").with_secret("t0ken").with("x".repeat(65));
+    assert_eq!(of(hashed), [some("a"), None, None]);
+    assert_eq!(of(Key::default().with([0xff]).with("ä")), [None, some("ä")]);
+
+    let user = || Header::new("x-user");
+    let tenant = Header::new("x-tenant");
+    let fields = [("x-user", "Ada|<L>: #~%41 "), ("x-tenant", "acme")];
+    let ada = some("Ada|<L>: #~%41");
+    assert_eq!(parts(&user(), &fields), [ada.clone()]);
+    assert_eq!(parts(&Bearer.or(user()), &fields), [ada.clone()]);
+    assert_eq!(
+        parts(&(tenant.clone(), user()), &fields),
+        [some("acme"), ada.clone()]
+    );
+    let joined = Bearer.or((tenant, user()));
+    assert_eq!(parts(&joined, &fields), [some("acme"), ada.clone()]);
+    let either = (Bearer.or(user()), PeerIp);
+    assert_eq!(parts(&either, &fields), [ada, some(PEER)]);
+    assert_eq!(
+        parts(&Bearer.or(user()), &[("authorization", "Bearer t0ken")]),
+        [None]
+    );
+    let absent = |_: &Parts| Err::<Key, _>(KeyError::absent("never there"));
+    assert_eq!(parts(&absent.or(MatchedPath), &[]), [None]);
+}
+
 /// Wherever they are kept, and however they are put together.
 #[test]
 fn alternatives_of_alternatives_are_one_list() {
@@ -689,6 +733,16 @@ fn requests() -> impl Strategy<Value = Parts> {
 
 proptest! {
     #![proptest_config(kit::random::config(500))]
+
+    /// Alone, joined and as an alternative, whatever stands in it.
+    #[test]
+    fn parts_are_what_was_put_in(texts in prop::collection::vec("\\PC{0,16}|[:|<>#~% ]{0,4}", 1..4)) {
+        let key = texts.iter().fold(Key::default(), |key, text| key.with(text));
+        let expected: Vec<_> = texts.iter().cloned().map(Some).collect();
+        prop_assert_eq!(&key.parts().collect::<Vec<_>>(), &expected);
+        let alternative = Bearer.or(move |_: &Parts| Ok(key.clone()));
+        prop_assert_eq!(parts(&alternative, &[]), expected);
+    }
 
     /// Whatever stands in a request: two have the same key exactly if they are the same subject.
     #[test]

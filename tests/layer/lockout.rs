@@ -2,7 +2,7 @@
 //! may be switched on beside it.
 
 use axum::routing::{get as on_get, post as on_post};
-use tidegate::key::BasicUser;
+use tidegate::key::{self, BasicUser};
 use tidegate::layer::{LockedOut, SubjectKeys};
 use tidegate::rule::{Lockout, Subject};
 use tidegate::store::{Ask, Attempts, Change};
@@ -779,6 +779,39 @@ async fn each_hold_is_told_once() {
                 world.limits.reset("login", user).await.expect("an answer");
             }
         }
+    }
+}
+
+/// What code needs for a mail: the value that the client sent.
+#[tokio::test(start_paused = true)]
+async fn the_key_says_whose_account_it_is() {
+    let name = || Header::new("x-user");
+    let peer = || Header::new("x-peer");
+    let (ada, long) = ("Ada: 100% <a|b>", &*"x".repeat(65));
+    let some = |text: &str| Some(text.to_owned());
+    let keys: [(Arc<dyn KeyExtractor>, &str, Vec<_>); 5] = [
+        (Arc::new(name()), ada, vec![some(ada)]),
+        (Arc::new(name().or(peer())), ada, vec![some(ada)]),
+        (Arc::new(peer().or(name())), ada, vec![some(ada)]),
+        (
+            Arc::new((name(), key::Method)),
+            ada,
+            vec![some(ada), some("GET")],
+        ),
+        (Arc::new(name()), long, vec![None]),
+    ];
+    for (key, user, expected) in keys {
+        let told = Told::default();
+        let limits = telling(locked(lockout()).with_key(key), paused(), &told);
+        let world = World::with_layers(limits, &["login"], |layer| layer);
+        answers(&world, user, &[401; 3]).await;
+        let told = told_in_all(&told, 1).await;
+        assert_eq!(
+            told[0].key.parts().collect::<Vec<_>>(),
+            expected,
+            "{:?}",
+            told[0].key
+        );
     }
 }
 

@@ -86,6 +86,34 @@ async fn what_is_free_costs_nothing() {
     }
 }
 
+/// The head of an answer that streams is there before its end says what was used.
+#[tokio::test]
+async fn a_head_before_the_end_of_its_stream() {
+    for store in Stores::start().await.all {
+        let limits = model(store);
+        let partner = limits.outgoing("model").cost(5_000);
+        let minute = (http::header::RETRY_AFTER, HeaderValue::from_static("60"));
+        for (key, status, fields, expected) in [
+            ("plain", 200, HeaderMap::new(), [49, 38_800]),
+            ("free", 304, HeaderMap::new(), [REQUESTS, TOKENS]),
+            ("held", 429, HeaderMap::from_iter([minute]), [49, 38_800]),
+        ] {
+            let mut turn = partner.ready(key).await.expect("a turn");
+            turn.observe_response(StatusCode::from_u16(status).expect("valid"), &fields);
+            // The others learn of it before the stream has ended.
+            let next = limits.check("model", key).cost(1).await;
+            assert_eq!(next.is_err(), key == "held", "{key}");
+            if let Some(charge) = next.ok().and_then(|it| it.charge) {
+                charge.refund().await.expect("an answer");
+            }
+            turn.settle(600);
+            turn.settle(1_200);
+            drop(turn);
+            assert_eq!(left(&limits, key).await, expected, "{key}");
+        }
+    }
+}
+
 /// What a process has sent, by a lower bound of what the store has charged.
 #[derive(Default)]
 struct Ledger {
@@ -127,6 +155,7 @@ async fn use_up(processes: &[Limits; 2], seed: u64) {
                 tokio::task::yield_now().await;
                 turn.settle(used);
                 turn.observe_response(OK, &HeaderMap::new());
+                drop(turn);
                 assert!(limits.flush(PATIENT).await);
                 let mut known = ledger.lock().expect("a ledger");
                 known.tokens += used - least;

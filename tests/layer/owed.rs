@@ -1,5 +1,6 @@
 //! What was used beyond a reservation is charged: by a settlement, by a meter, by a body.
 
+use axum::middleware::{Next, from_fn};
 use axum::routing::get;
 
 use crate::*;
@@ -148,6 +149,92 @@ async fn a_meter_settles_when_it_is_dropped() {
         assert_eq!(counted.units + counted.owed_units, expected);
     }
     assert_eq!(status(&app(limits.layer("tokens")), "/").await, 429);
+}
+
+/// A provider that tells the sum each time: the last one counts, and none leaves the reservation.
+#[tokio::test]
+async fn a_meter_is_set() {
+    for (sums, more, expected) in [(&[3, 9, 7][..], 0, 7), (&[4], 2, 6), (&[5, 0], 0, 8)] {
+        let limits = limits([per_minute("tokens", 100).with_cost(8)], MemoryStore::new());
+        let meter = charge(&limits, "tokens").await.meter();
+        meter.add(90);
+        sums.iter().for_each(|sum| meter.set(*sum));
+        assert_eq!(meter.used(), *sums.last().expect("a sum"));
+        meter.add(more);
+        drop(meter);
+        assert!(limits.flush(PATIENT).await);
+        let left = limits.peek("tokens", everyone()).await.expect("an answer");
+        assert_eq!(
+            left.expect("a rule").remaining(),
+            100 - expected,
+            "{sums:?}"
+        );
+    }
+}
+
+/// The recipe of docs/cookbook.md: a middleware outside of the layer reads it.
+#[tokio::test(start_paused = true)]
+async fn a_cost_that_stands_in_the_body() {
+    #[derive(Clone)]
+    struct Cost(u64);
+    async fn price(request: Request<Body>, next: Next) -> Response<Body> {
+        let (mut head, body) = request.into_parts();
+        let Ok(body) = axum::body::to_bytes(body, 1 << 20).await else {
+            return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+        };
+        let asked = serde_json::from_slice::<Value>(&body);
+        let asked = asked.ok().and_then(|it| it["max_tokens"].as_u64());
+        head.extensions.insert(Cost(asked.unwrap_or(1_000).max(50)));
+        next.run(Request::from_parts(head, body.into())).await
+    }
+    let limits = limits([per_minute("chat", 2_000)], paused());
+    let cost = |head: &Parts| head.extensions.get::<Cost>().map_or(1, |it| it.0);
+    let app = Router::new()
+        .route("/", axum::routing::post(async |body: String| body))
+        .route_layer(limits.layer("chat").cost(cost))
+        .route_layer(from_fn(price));
+    for (body, status, left) in [
+        (r#"{"max_tokens":300}"#, 200, 1_700),
+        ("no JSON", 200, 700),
+        (r#"{"max_tokens":0}"#, 200, 650),
+        (r#"{"max_tokens":700}"#, 429, 650),
+        (&"x".repeat(2 << 20), 413, 650),
+    ] {
+        let request = Request::post("/").body(Body::from(body.to_owned()));
+        let answer = app.clone().oneshot(request.expect("valid")).await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status(), status);
+        if status == 200 {
+            let echoed = answer.into_body().collect().await.expect("a body");
+            assert_eq!(echoed.to_bytes(), body);
+        }
+        let peeked = limits.peek("chat", everyone()).await.expect("an answer");
+        assert_eq!(peeked.expect("a rule").remaining(), left);
+    }
+}
+
+/// The recipe of docs/cookbook.md: each rule is settled by itself, and what the inner one denies
+/// costs nothing.
+#[tokio::test(start_paused = true)]
+async fn tokens_and_money_of_one_request() {
+    let tokens = refunding("tokens", 10_000, &["denied"]);
+    let limits = limits([tokens, per_minute("money", 5)], paused());
+    let chat = async |charges: Charges| {
+        charges.of("tokens").settle(417).await.expect("an answer");
+        charges.of("money").settle(2).await.expect("an answer");
+    };
+    let app = Router::new()
+        .route("/", get(chat))
+        .route_layer(limits.layer("money").cost(|_| 3))
+        .route_layer(limits.layer("tokens").cost(|_| 500));
+    for (expected, tokens, money) in [(200, 9_583, 3), (200, 9_166, 1), (429, 9_166, 1)] {
+        assert_eq!(status(&app, "/").await, expected);
+        assert!(limits.flush(PATIENT).await);
+        for (path, left) in [("tokens", tokens), ("money", money)] {
+            let peeked = limits.peek(path, everyone()).await.expect("an answer");
+            assert_eq!(peeked.expect("a rule").remaining(), left, "{path}");
+        }
+    }
 }
 
 /// What could not be charged beyond a reservation is counted, also where somebody has waited.

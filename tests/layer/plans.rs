@@ -127,6 +127,23 @@ async fn a_reset_forgets_what_only_a_plan_from_code_counts() {
     assert!(admitted().await);
 }
 
+/// The recipe of docs/cookbook.md: one customer has a plan, and nothing is said of the others.
+#[tokio::test]
+async fn an_override_for_one_customer() {
+    let file = "[rules.api]\nmax-count = 2\nwindow = \"1m\"\nkey = \"header:x-user\"\n\
+        plans.acme = { max-count = 5, window = \"1m\" }";
+    fn customer(head: &Parts) -> Option<&str> {
+        head.headers.get("x-user")?.to_str().ok()
+    }
+    let limits = of_toml(file).plan(|head| customer(head).filter(|it| ["acme"].contains(it)));
+    let app = app(limits.layer("api"));
+    for (user, expected) in [("acme", 5), ("other", 2), ("last", 2)] {
+        assert_eq!(admitted(&app, user, "").await, expected, "{user}");
+    }
+    assert_eq!(limits.warnings(), []);
+    assert_eq!(counted(&limits, "api").unknown_plans, 0);
+}
+
 #[tokio::test]
 async fn a_panic_is_a_500_for_this_request_alone() {
     let limits = of_toml(FILE);
