@@ -195,7 +195,9 @@ async fn an_outage_is_told_once() {
             statuses(&app, "/", "", 2).await;
             let lines = log.lines();
             assert_eq!(lines.len(), told, "{lines:?}");
-            let ends = lines.last().is_none_or(|it| it.contains("rules=1 requests=2 "));
+            let ends = lines
+                .last()
+                .is_none_or(|it| it.contains("rules=1 requests=2 "));
             assert!(ends, "{lines:?}");
         }
     }
