@@ -55,7 +55,7 @@ impl Meter {
     }
 
     /// Says how many units were used until now, in place of what was added: for answers that tell
-    /// the sum each time.
+    /// the sum each time. After 0 the reservation stays.
     pub fn set(&self, units: u64) {
         self.used.store(units, Ordering::Relaxed);
     }

@@ -24,7 +24,8 @@ use crate::take::Take;
 pub struct LockedOut {
     /// The path of the rule.
     pub path: Arc<str>,
-    /// The key; under a rule of several subjects that of the one which is locked out.
+    /// The key, of which [`Key::parts`] says whose it is; under a rule of several subjects that of
+    /// the one which is locked out.
     pub key: Key,
     /// How many times in a row it was locked out, this time included.
     pub step: u64,
