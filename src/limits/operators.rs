@@ -466,12 +466,15 @@ impl Reset<'_> {
         let store = limits.shared_store();
         let take = keys.take_asked(rule, store)?;
         let counts = counts_of_plans(&take, store.capabilities().calendar);
-        let mut found = Ok(false);
-        // Not together: a breaker that is half open lets one through.
-        for count in &counts {
-            let Ok(before) = found else { break };
-            found = store.reset(count).await.map(|it| it | before);
-        }
+        let found = within(async {
+            let mut found = false;
+            // Not together: a breaker that is half open lets one through.
+            for count in &counts {
+                found |= store.reset(count).await?;
+            }
+            Ok(found)
+        });
+        let found = found.await;
         limits.paths.was_reset(path, &counts);
         let Some(by) = by.as_deref() else {
             let told = found.is_ok().then(|| take.rule().shared_path());

@@ -63,8 +63,8 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
         let (by, target) = change(page, request).await?;
         let (path, limits) = (target.rule()?.path(), &page.limits);
         let reset = limits.reset(path, target.keys());
-        let reset = reset.by(&by.unwrap_or_default()).into_future();
-        let found = asked(page, reset).await?;
+        let found = reset.by(&by.unwrap_or_default()).await;
+        let found = found.map_err(|error| no_answer(page, &error))?;
         limits.paths.limited.forget(path, target.name.as_str());
         limits.member.state().changes += 1;
         Ok(with_hint(json!({"found": found}), target))

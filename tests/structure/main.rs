@@ -18,6 +18,7 @@ const BORDERS: &[(&str, &str)] = &[
     ("error", ""),
     ("jitter", ""),
     ("trace", ""),
+    ("summed_log", ""),
     // The small parts of the base know each other, and their macros, which stand at its root.
     (
         "support",
@@ -41,7 +42,7 @@ const BORDERS: &[(&str, &str)] = &[
     (
         "connection",
         "clock deadline error in_flight_counter includes jitter regular_file scripts sync trace \
-         unawaited",
+         unawaited unseen",
     ),
     (
         "limiter",
@@ -67,20 +68,20 @@ const BORDERS: &[(&str, &str)] = &[
     ),
     (
         "metrics",
-        "decision error key named question quota rule sync",
+        "decision error key named question quota rule summed_log sync trace",
     ),
-    ("fleet", "decision error metrics rule store sync take"),
+    ("fleet", "decision error metrics rule store sync take unseen"),
     (
         "layer",
         "callback charge decision error fleet in_flight_counter jitter key log_on_change metrics \
-         named question quota rule store swept_map sync take trace waiting warning",
+         named question quota rule store summed_log swept_map sync take trace waiting warning",
     ),
     ("config", "algorithm error key quota rule"),
     ("live", "config error regular_file rule sync trace"),
     (
         "limits",
         "callback charge config decision error fleet key layer live metrics question rule store \
-         sync take trace warning",
+         sync take trace unseen warning",
     ),
     (
         "outgoing",
