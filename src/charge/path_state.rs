@@ -1,6 +1,7 @@
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
+use crate::decision::Source;
 use crate::metrics::{DecisionOutcome, RuleCounters, RuleSnapshot};
 use crate::rule::Rule;
 use crate::store::Capabilities;
@@ -39,9 +40,7 @@ impl PathState {
     /// A snapshot of the counters under this rule, with the numbers of the requests that wait.
     pub(crate) fn snapshot(&self, rule: &Rule) -> RuleSnapshot {
         let mut counted = self.with_waiting(self.counters.snapshot(rule));
-        if let Some(can) = self.can.get() {
-            counted.possible = DecisionOutcome::possible(rule, can);
-        }
+        counted.possible = possible(rule, self.can.get());
         counted
     }
 
@@ -55,4 +54,30 @@ impl PathState {
         [counted.waiting, counted.waited] = self.open.queues().numbers();
         counted
     }
+}
+
+/// What may be decided under this rule, and by whom, where the store can do this.
+fn possible(rule: &Rule, can: Option<&Capabilities>) -> Vec<(DecisionOutcome, Source)> {
+    use DecisionOutcome::{Allowed, Busy, Denied, LockedOut, Never, OnHold, ShadowDenied};
+    let uncached = [Allowed, Busy, Never];
+    let can = can.copied().unwrap_or_default();
+    let has_rule = |outcome| match outcome {
+        Allowed => true,
+        ShadowDenied => rule.is_shadow(),
+        _ if rule.is_shadow() => false,
+        Denied | Never => true,
+        Busy => rule.has_permits(),
+        OnHold => rule.is_outgoing(),
+        LockedOut => rule.counts_failures(),
+    };
+    let has_store = |outcome, source| match source {
+        Source::Fallback => can.has_fallback,
+        Source::Cache => can.has_denial_cache && !uncached.contains(&outcome),
+        Source::Operator => outcome == Denied,
+        own => can.source == Some(own),
+    };
+    let all = DecisionOutcome::ALL.map(|it| Source::ALL.map(|source| (it, source)));
+    let mut all = all.concat();
+    all.retain(|(outcome, source)| has_rule(*outcome) && has_store(*outcome, *source));
+    all
 }

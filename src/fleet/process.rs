@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::metrics::key_notes::LimitedKey;
 use crate::store::PeerReport;
-use crate::unseen::blanked;
 
 /// How a process fares. Another version may have written it: fields are added, and keep their names
 /// and types.
@@ -120,11 +119,12 @@ impl Process {
 
 /// The beginning of a name.
 pub(crate) fn short_name(name: &str) -> String {
-    blanked(name).trim().chars().take(MAX_NAME).collect()
+    let name = crate::unseen::blanked(name);
+    name.trim().chars().take(MAX_NAME).collect()
 }
 
 fn cut(text: &str) -> String {
-    let text = blanked(text);
+    let text = crate::unseen::blanked(text);
     match text.char_indices().nth(MAX_WARNING) {
         None => text,
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -11,7 +11,6 @@ use crate::store::redis::{REPORT, RedisStore, SET_KEY};
 use crate::store::{
     Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, ProcessReport, StoreFuture,
 };
-use crate::unseen::blanked;
 
 /// How long such a question may take. No request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -184,7 +183,7 @@ impl OperatorKey {
         };
         let mut lines = by.split('\n');
         let [by, note] = [lines.next(), lines.next()].map(Option::unwrap_or_default);
-        let said = |text: &str| (!text.is_empty()).then(|| blanked(text).into());
+        let said = |text: &str| (!text.is_empty()).then(|| crate::unseen::blanked(text).into());
         Some(Self {
             kind,
             path: path.into(),

@@ -107,12 +107,10 @@ impl Gate {
 
     /// What the store can do. The store makes its parts for that.
     pub(crate) fn capabilities(&self) -> Capabilities {
-        let asked = || {
-            let can = capabilities(self.store());
-            let _ = self.path.can.set(can);
-            can
-        };
-        *self.capabilities.get_or_init(asked)
+        let asked = || capabilities(self.store());
+        let can = *self.capabilities.get_or_init(asked);
+        let _ = self.path.can.set(can);
+        can
     }
 
     /// This gate, whose requests may wait so long, and if it is said, so many.

@@ -43,6 +43,7 @@ impl Affected {
 
 impl StoreLog {
     /// A request got no decision: `instead` says what becomes of it.
+    #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
     pub(super) fn failed(&self, path: &Arc<str>, error: &StoreError, instead: &str) {
         lock(&self.failed).add(path, Duration::ZERO);
         if self.changes.failed() {

@@ -12,7 +12,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use super::Limits;
 use crate::store::{FleetState, OperatorKey, ProcessReport, Store};
 use crate::trace;
-use crate::unseen::blanked;
 use crate::warning::{Warning, WarningKind};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -127,7 +126,7 @@ impl Limits {
             let rules = self.rules().guard();
             if let Some(OperatorKey { path, .. }) = list.iter().find(|it| !rules.contains(&it.path))
             {
-                let path = blanked(path);
+                let path = crate::unseen::blanked(path);
                 trace::event!(warn: path, "an operator's key is of a rule that is not there");
             }
             self.operator_keys.replace(list);

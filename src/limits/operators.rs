@@ -17,7 +17,6 @@ use crate::rule::{Factor, Policy, Rule, Subject};
 use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::sync::lock;
 use crate::trace;
-use crate::unseen::blanked;
 
 /// How long the store may take.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -325,7 +324,7 @@ impl Limits {
 /// The beginning of a text, in one line.
 fn line(text: Option<Arc<str>>, max_chars: usize) -> Option<Arc<str>> {
     let line: String = text?.chars().take(max_chars).collect();
-    (!line.is_empty()).then(|| blanked(&line).into())
+    (!line.is_empty()).then(|| crate::unseen::blanked(&line).into())
 }
 
 /// What an operator does to a key, with a note if there is one. It is done when this is awaited:

@@ -25,8 +25,10 @@ pub(crate) struct Paths {
     pub(crate) limited: Arc<LimitedKeys>,
     /// Resets of a path by nobody who is named: when the log told of them last, and how many it has
     /// not told.
-    resets: Mutex<HashMap<Arc<str>, (Option<Instant>, u64)>>,
+    resets: Mutex<HashMap<Arc<str>, Resets>>,
 }
+
+type Resets = (Option<Instant>, u64);
 
 impl Paths {
     /// Whether neither a layer nor a check has asked for counters yet.

@@ -166,8 +166,8 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the store gives no answer, or a subject is named that the rule does not
-    /// have.
+    /// [`StoreError`](crate::StoreError) if the store gives no answer, or a subject is named that
+    /// the rule does not have.
     pub fn peek(&self, path: &str, key: impl Into<SubjectKeys>) -> Peek {
         let rule = self.rules.guard().find(path).cloned();
         let (store, operated) = (self.shared_store(), &self.operator_keys);

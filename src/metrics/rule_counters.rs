@@ -11,7 +11,9 @@ use crate::decision::{Decision, Source};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 use crate::key::KeyExtractor;
 use crate::rule::Rule;
-use crate::summed_log::{BoundedLines, SummedLog};
+use crate::summed_log::BoundedLines;
+#[cfg(feature = "tracing")]
+use crate::summed_log::SummedLog;
 use crate::sync::lock;
 
 /// What all layers of one path count.
@@ -30,6 +32,7 @@ pub(crate) struct RuleCounters {
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
     /// When a line about denials is due.
+    #[cfg(feature = "tracing")]
     pub(crate) denials_log: SummedLog,
     pub(crate) lockout_lines: Arc<BoundedLines>,
     pub(crate) notes: KeyNotes,
@@ -147,7 +150,6 @@ impl RuleCounters {
         RuleSnapshot {
             denials: self.quota_denials.snapshot(rule),
             plans: plans.collect(),
-            has_lockout: rule.counts_failures(),
             shadow_denials: shadow.map_or_else(Vec::new, |shadow| {
                 self.shadow_quota_denials.snapshot(shadow)
             }),

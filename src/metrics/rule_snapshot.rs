@@ -4,8 +4,6 @@ use super::table::RuleSnapshot;
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 use crate::named::named;
-use crate::rule::Rule;
-use crate::store::Capabilities;
 
 impl RuleSnapshot {
     /// Requests with this outcome, whichever store decided.
@@ -113,31 +111,6 @@ impl DecisionOutcome {
             Self::Denied | Self::Busy | Self::OnHold | Self::LockedOut | Self::Never => true,
             Self::Allowed | Self::ShadowDenied => false,
         }
-    }
-
-    /// What may be decided under this rule, and by whom, where the store can do this.
-    pub(crate) fn possible(rule: &Rule, can: &Capabilities) -> Vec<(Self, Source)> {
-        let is_shadow = rule.is_shadow();
-        let has_rule = |outcome| match outcome {
-            Self::Allowed => true,
-            Self::ShadowDenied => is_shadow,
-            Self::Denied | Self::Never => !is_shadow,
-            Self::Busy => !is_shadow && rule.has_permits(),
-            Self::OnHold => !is_shadow && rule.is_outgoing(),
-            Self::LockedOut => !is_shadow && rule.counts_failures(),
-        };
-        let has_store = |outcome, source| match source {
-            Source::Redis | Source::Local | Source::Other => can.source == Some(source),
-            Source::Fallback => can.has_fallback,
-            Source::Cache => {
-                can.has_denial_cache && ![Self::Allowed, Self::Busy, Self::Never].contains(&outcome)
-            }
-            Source::Operator => outcome == Self::Denied,
-        };
-        let all = Self::ALL.into_iter();
-        let all = all.flat_map(|outcome| Source::ALL.map(|source| (outcome, source)));
-        all.filter(|(outcome, source)| has_rule(*outcome) && has_store(*outcome, *source))
-            .collect()
     }
 
     pub(crate) fn from_decision(decision: &Decision) -> Self {

@@ -43,7 +43,8 @@ pub(super) fn unknown_plans(rule: &RuleSnapshot, publish: &mut Publish<'_>) {
 
 /// Rules without a lock-out have none.
 pub(super) fn lockouts(rule: &RuleSnapshot, publish: &mut Publish<'_>) {
-    if rule.has_lockout || rule.lockouts > 0 {
+    let mut possible = rule.possible.iter();
+    if rule.lockouts > 0 || possible.any(|it| it.0 == DecisionOutcome::LockedOut) {
         publish(Vec::new(), rule.lockouts);
     }
 }

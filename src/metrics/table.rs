@@ -43,8 +43,6 @@ macro_rules! table {
             pub plans: Vec<PlanSnapshot>,
             /// What may be decided, and by whom, if that is known.
             pub(crate) possible: Vec<(DecisionOutcome, Source)>,
-            /// Whether failures lock keys out.
-            pub(super) has_lockout: bool,
             $($(#[$doc])* pub $field: u64,)*
             pub(super) store_errors: [u64; StoreErrorKind::ALL.len()],
             pub(super) key_errors: [u64; KeyErrorKind::ALL.len()],
@@ -74,7 +72,6 @@ macro_rules! table {
                     shadow_denials: Vec::new(),
                     plans: Vec::new(),
                     possible: Vec::new(),
-                    has_lockout: false,
                     $($field: self.$field.get(),)*
                     store_errors: self.store_errors.each_ref().map(AtomicCounter::get),
                     key_errors: self.key_errors.each_ref().map(AtomicCounter::get),

@@ -54,7 +54,7 @@ const BORDERS: &[(&str, &str)] = &[
     (
         "store",
         "algorithm clock connection deadline decision error factor in_flight_counter jitter \
-         log_on_change question quota swept_map sync trace unawaited warning",
+         log_on_change question quota swept_map sync trace unawaited unseen warning",
     ),
     ("take", "algorithm decision key question rule"),
     (
@@ -70,7 +70,10 @@ const BORDERS: &[(&str, &str)] = &[
         "metrics",
         "decision error key named question quota rule summed_log sync trace",
     ),
-    ("fleet", "decision error metrics rule store sync take unseen"),
+    (
+        "fleet",
+        "decision error metrics rule store sync take unseen",
+    ),
     (
         "layer",
         "callback charge decision error fleet in_flight_counter jitter key log_on_change metrics \

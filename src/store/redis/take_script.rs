@@ -27,7 +27,6 @@ use crate::algorithm::constants::{
 };
 use crate::algorithm::spec::{Kind, Spec};
 use crate::decision::{Decision, Receipt, Verdict};
-use crate::unseen::blanked;
 
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
@@ -277,7 +276,7 @@ fn read_count(
 }
 
 fn server_error(text: &[u8]) -> RedisError {
-    let line = blanked(&String::from_utf8_lossy(text));
+    let line = crate::unseen::blanked(&String::from_utf8_lossy(text));
     let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
     match reply.and_then(Value::extract_error) {
         Err(error) => error,

@@ -114,12 +114,10 @@ impl Store for Unknown {
 pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let (store, _server) = redis_store().await;
     let lockout = Lockout::after(5).hold([PATIENT]).on(["401"]);
-    let shadow = per_hour("next", 9)
-        .with_lockout(lockout)
-        .expect("valid")
-        .into_shadow();
+    let shadow = per_hour("next", 1).into_shadow();
     let pro = Quotas::new([Quota::per_second(5)]).expect("valid");
-    let with_plan = per_hour("getId", 5).with_plan("pro", pro).expect("valid");
+    let with_plan = per_hour("getId", 5).with_lockout(lockout).expect("valid");
+    let with_plan = with_plan.with_plan("pro", pro).expect("valid");
     let limits = limits([with_plan, shadow]).store(store);
     send_many(&app(limits.layer("getId")).layer(limits.layer("next")), 1).await;
     let text = published(&limits);

@@ -358,7 +358,7 @@ fn names_of_other_processes_are_never_markup() {
     }
     let name = browser.text("#processes article:not(.this) h3");
     assert!(name.starts_with("<img src=x onerror"), "{name}");
-    assert!(name.contains("\\u{202e}") && name.len() < 100, "{name}");
+    assert!(!name.contains("202e") && name.len() < 100, "{name}");
     for (width, height) in [(400, 800), (1280, 900)] {
         browser.resize(width, height);
         let whole = browser.run("return document.documentElement.scrollWidth");

@@ -9,15 +9,13 @@
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::unseen::blanked;
 
 /// The [`StoreError`] for an error of the Redis client. Its message names the server by `label`.
 pub(super) fn store_error(label: &str, error: RedisError) -> StoreError {
     let error = without_user(error);
     let kind = kind_of(&error);
     if kind == StoreErrorKind::Protocol && error.to_string().contains("Parse error at") {
-        let what = "answers, but not as Redis does: it is a server of another kind";
-        return StoreError::new(kind, format!("{label} {what}"));
+        return StoreError::new(kind, format!("{label} answers, but not as Redis does"));
     }
     let what = match kind {
         StoreErrorKind::Timeout => "did not answer in time",
@@ -50,7 +48,7 @@ pub(super) fn store_error(label: &str, error: RedisError) -> StoreError {
     let said = error.to_string();
     // Fakes add where in their program it happened.
     let said = said.split("stack traceback:").next().unwrap_or_default();
-    let said = blanked(said.trim_end());
+    let said = crate::unseen::blanked(said.trim_end());
     StoreError::new(kind, format!("{label} {what}: {said}")).with_source(error)
 }
 

@@ -134,9 +134,7 @@ pub(super) fn server(url: &str) -> Result<ConnectionInfo, StoreError> {
     check(url)?;
     let info = url.into_connection_info();
     if info.is_err() && !url.contains("://") {
-        return Err(invalid_address(
-            "expected a URL such as redis://127.0.0.1:6379",
-        ));
+        return Err(invalid_address("expected a URL such as redis://host"));
     }
     // After " - " the client repeats what it could not read: a part of the URL, perhaps a password.
     info.map_err(|error| invalid_address(error.to_string().split(" - ").next().unwrap_or_default()))
