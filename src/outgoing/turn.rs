@@ -44,12 +44,12 @@ impl Turn {
         }
     }
 
-    /// Says what the call has used, in units, before the turn is dropped, which
-    /// [settles](crate::store::Charge::settle) it in the background: what
+    /// Says what the call has used, in units, before [`observe_response`](Self::observe_response)
+    /// or the turn's end, which [settle](crate::store::Charge::settle) it in the background: what
     /// was not used of its [cost](Outgoing::cost) is given back, and what was used beyond it is
-    /// charged, also above max. [`Limits::flush`] waits for it. The last number counts; without
-    /// one, the cost stays. Of an answer that streams, the head is observed first, and the turn
-    /// settles at the stream's end.
+    /// charged, also above max. [`Limits::flush`] waits for it. The last number before that counts;
+    /// without one, the cost stays. Of an answer that streams, the head is observed first: then
+    /// the turn's end settles.
     pub const fn settle(&mut self, used: u64) {
         self.used = Some(used);
     }
@@ -62,11 +62,19 @@ impl Turn {
     /// nothing. Of a gRPC answer whose status is in the trailers, these are the `headers`.
     pub fn observe_response(&self, status: StatusCode, headers: &HeaderMap) {
         self.observe(status, headers);
+        self.settle_if_known();
     }
 
     fn observe(&self, status: StatusCode, headers: &HeaderMap) {
         self.obey(status, headers);
         self.refund_if(|outcomes| outcomes.contain(Statuses::new(status, headers)));
+    }
+
+    /// Settles what was told. Of a charge the first effect counts.
+    fn settle_if_known(&self) {
+        if let Some(used) = self.used {
+            self.admitted.apply(Effect::Settle(used));
+        }
     }
 
     /// The call had no answer. If the rule's [`refund-on`](crate::Rule::with_refund_on) has
@@ -118,8 +126,6 @@ impl<D> FrameWatcher<D> for Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(used) = self.used {
-            self.admitted.apply(Effect::Settle(used));
-        }
+        self.settle_if_known();
     }
 }
