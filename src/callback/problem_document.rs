@@ -337,7 +337,7 @@ pub(crate) async fn guarded<T, Fut: Future<Output = T>>(
 fn logged(who: &str, path: &str, panic: &(dyn Any + Send)) -> Panicked {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = text.unwrap_or("no message");
+    let message = crate::unseen::blanked(text.unwrap_or("no message"));
     trace::event!(error: path, who, message, "a panic was caught");
     Panicked(format!("the {who} of {path:?} panicked, see the log"))
 }

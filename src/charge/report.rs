@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::charge::Charge;
 use super::charges::Charges;
 use crate::deadline::Deadline;
-use crate::decision::Receipt;
+use crate::decision::{Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 use crate::log_on_change::LogOnChange;
@@ -260,7 +260,8 @@ impl OutcomeReport {
     /// Logs a hold that the failure has begun, and calls the callback.
     pub(super) fn answered(&self, step: u64) {
         let path = self.charge.take().rule().path();
-        if UNSENT.worked() {
+        // A fallback's own count is no answer of the store.
+        if self.charge.decision().source() != Source::Fallback && UNSENT.worked() {
             trace::event!(info: path, "failures are counted again");
         }
         let Some(lockout) = self.charge.take().lockout().filter(|_| step > 0) else {

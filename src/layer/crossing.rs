@@ -258,10 +258,22 @@ impl Watch {
         spawn(async move {
             // The caller goes on.
             yield_now().await;
-            watch.take.refunds_before = watch.open.last_refund();
-            let answer = timeout(Ask::PATIENCE, watch.store.peek(&watch.take)).await;
-            if let Ok(Ok(decision)) = answer {
-                watch.look(&decision);
+            let _place = watch.crossings.teller.place();
+            let mut pause = FIRST_PAUSE;
+            for _ in 0..ATTEMPTS {
+                watch.take.refunds_before = watch.open.last_refund();
+                let answer = timeout(Ask::PATIENCE, watch.store.peek(&watch.take)).await;
+                if let Ok(Ok(decision)) = answer
+                    && decision.source() != Source::Fallback
+                {
+                    return watch.look(&decision);
+                }
+                // Without a place, too many look already.
+                if _place.is_none() {
+                    return;
+                }
+                sleep(pause).await;
+                pause *= 2;
             }
         });
     }
@@ -300,8 +312,9 @@ impl Watch {
         }
         let used = state.used().saturating_sub(open.unwrap_or(0));
         let is_denial = share == DENIAL;
-        // Where all is used, the crossing itself tells.
-        if is_old || used * 1_000 < state.max() * at || is_denial && used >= state.max() {
+        // Where all is used, the crossing itself tells. What is open may leave room for the request.
+        let is_near_end = used < state.max() && used + count.cost() > state.max();
+        if is_old || used * 1_000 < state.max() * at || is_denial && !is_near_end {
             return;
         }
         let Some(place) = crossings.note(mark, take.rule(), state.reset_after()) else {

@@ -219,7 +219,11 @@ impl Limits {
         let [by, note] = [&said.by, &said.note].map(|it| it.as_deref().unwrap_or_default());
         let seconds = one.time.as_secs();
         #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
-        let what = Done(kind);
+        let what = match kind {
+            _ if seconds > 0 => Done(kind).to_string(),
+            OperatorKind::Raised(_) => "no longer raised".to_owned(),
+            _ => format!("no longer {}", Done(kind)),
+        };
         let is_accepted = match &fleet {
             Some(fleet) => within(fleet.set_key(&one)).await,
             None => Ok(true),
@@ -475,12 +479,18 @@ impl Reset<'_> {
         });
         let found = found.await;
         limits.paths.was_reset(path, &counts);
+        let names = take.named_keys();
+        if found.is_ok() {
+            let names = names.iter().flatten();
+            names.for_each(|it| limits.paths.limited.forget(path, it.as_str()));
+            limits.member.state().changes += 1;
+        }
         let Some(by) = by.as_deref() else {
             let told = found.is_ok().then(|| take.rule().shared_path());
             told.into_iter().for_each(|it| limits.paths.count_reset(it));
             return found;
         };
-        for key in take.named_keys().iter().flatten() {
+        for key in names.iter().flatten() {
             let (key, row) = limits.member.named_key(path, key.as_str());
             match found.as_ref().map_err(ToString::to_string) {
                 Ok(found) => trace::event!(info: path, key, row, by, found,

@@ -65,8 +65,6 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
         let reset = limits.reset(path, target.keys());
         let found = reset.by(&by.unwrap_or_default()).await;
         let found = found.map_err(|error| no_answer(page, &error))?;
-        limits.paths.limited.forget(path, target.name.as_str());
-        limits.member.state().changes += 1;
         Ok(with_hint(json!({"found": found}), target))
     })
     .await

@@ -64,7 +64,7 @@ const BORDERS: &[(&str, &str)] = &[
     ),
     (
         "callback",
-        "base64 decision error key rule store take trace",
+        "base64 decision error key rule store take trace unseen",
     ),
     (
         "metrics",

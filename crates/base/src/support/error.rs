@@ -2,6 +2,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use super::unseen::blanked;
 use crate::named::named;
 
 /// An error of this crate: its kind, for code to branch on, a message, and what caused it.
@@ -69,8 +70,13 @@ impl<K: fmt::Debug> fmt::Debug for KindError<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({:?})", self.message, self.kind)?;
         match &self.source {
-            Some(source) if !self.message.contains(&source.to_string()) => {
-                write!(f, ": {source:?}")
+            Some(source)
+                if !self
+                    .message
+                    .contains(blanked(&source.to_string()).trim_end()) =>
+            {
+                f.write_str(": ")?;
+                f.write_str(&blanked(&format!("{source:?}")))
             }
             _ => Ok(()),
         }
