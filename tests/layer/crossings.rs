@@ -479,12 +479,13 @@ impl Using {
     async fn step(&mut self) -> String {
         let at = self.random.below(self.processes.len() as u64) as usize;
         let has_decided = self.open[at].is_empty() || self.random.is(50);
-        let mut is_denied = false;
+        let mut denied = None;
         let done = if has_decided {
             let cost = self.random.below(25);
             let check = self.processes[at].0.check("chat", &*self.key).cost(cost);
             let answer = check.await;
-            is_denied = answer.is_err();
+            let is_denied = answer.is_err();
+            denied = is_denied.then_some(cost);
             let charge = answer.ok().and_then(|it| it.charge);
             self.open[at].extend(charge.map(|it| (it, cost)));
             format!("{at} takes {cost}, denied: {is_denied}")
@@ -516,12 +517,12 @@ impl Using {
                 tokio::task::yield_now().await;
             }
         }
-        self.check(has_decided.then_some(at), is_denied);
+        self.check(has_decided.then_some(at), denied);
         done
     }
 
     /// Nothing was told too early or twice; and what a decision of this process has shown was.
-    fn check(&mut self, decided: Option<usize>, is_denied: bool) {
+    fn check(&mut self, decided: Option<usize>, denied: Option<u64>) {
         for (at, (_, told)) in self.processes.iter().enumerate() {
             for it in told.lock().expect("no panic").drain(..) {
                 let share = (it.share * 100.0).round() as u64;
@@ -529,7 +530,7 @@ impl Using {
                 assert!(it.used >= told_at, "{it:?}");
                 let at_most = self.used + self.open(Some(at));
                 assert!(at_most >= told_at, "{it:?}: {at_most}");
-                assert!(!it.is_denial || is_denied && share == 100, "{it:?}");
+                assert!(!it.is_denial || denied.is_some() && share == 100, "{it:?}");
                 let is_new = self.told.insert((share, it.is_denial));
                 assert!(is_new, "{it:?} is told again");
             }
@@ -542,7 +543,10 @@ impl Using {
                 let is_told = self.told.contains(&(share, false));
                 assert!(is_told, "{share} of {}", self.used);
             }
-            if is_denied && share == 80 && decided.is_some_and(is_shown) {
+            // What is open here may leave room.
+            let lacks =
+                |cost| decided.is_some_and(|at| self.used + self.open(Some(at)) + cost > 100);
+            if denied.is_some_and(lacks) && share == 80 && decided.is_some_and(is_shown) {
                 let mut told = [true, false].map(|is_denial| (100, is_denial)).into_iter();
                 assert!(told.any(|it| self.told.contains(&it)), "of {}", self.used);
             }
