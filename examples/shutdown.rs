@@ -32,6 +32,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
+    // Whoever waits for its turn is denied.
+    limits.stop_waiting();
     // What the worker held was dropped. Its release is on its way, which would end with `main`.
     let is_released = redis.flush(BOUND).await && limits.flush(BOUND).await;
     println!("{calls} calls; all is given back: {is_released}");

@@ -1,5 +1,5 @@
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use crate::question::{Ask, CountAsk};
 use crate::rule::Rules;
 use crate::sync::lock;
 use crate::trace;
+use crate::waiting::WaitQueues;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
 pub(super) const MAX_PATHS: usize = 10_000;
@@ -20,6 +21,8 @@ pub(crate) struct Paths {
     pub(crate) states: Mutex<BTreeMap<Box<str>, Arc<PathState>>>,
     /// Questions about paths that have no counters.
     pub(super) unmatched: AtomicU64,
+    /// Whether nobody may wait any more.
+    is_stopping: AtomicBool,
     /// Threads and tasks that own the paths and end with the last layer.
     watchers: AtomicUsize,
     pub(crate) limited: Arc<LimitedKeys>,
@@ -44,10 +47,21 @@ impl Paths {
         }
         let notes = KeyNotes::new(&self.limited);
         let state = PathState::new(RuleCounters::new(near_limit, notes));
+        if self.is_stopping.load(Ordering::Acquire) {
+            state.open.queues().close();
+        }
         if paths.len() < MAX_PATHS {
             paths.insert(path.into(), Arc::clone(&state));
         }
         state
+    }
+
+    /// Nobody waits from now on, under no path.
+    pub(super) fn stop_waiting(&self) {
+        let states = lock(&self.states);
+        self.is_stopping.store(true, Ordering::Release);
+        let queues = states.values().map(|state| state.open.queues());
+        queues.for_each(WaitQueues::close);
     }
 
     /// These counts were reset: all requests that wait for their units ask.

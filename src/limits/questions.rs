@@ -180,6 +180,29 @@ impl Limits {
         Peek::new(Arc::clone(store), operated, rule, key.into(), without_plan)
     }
 
+    /// Whoever waits for its turn is denied now, and nobody waits from now on: requests behind
+    /// layers, calls, checks and turns of [outgoing](Self::outgoing) calls, of all layers of these
+    /// limits and their clones. Call it when a graceful shutdown begins, which else lasts as long as
+    /// they may wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("job", [Quota::per_minute(1)])?]);
+    /// limits.check("job", "a").await?;
+    /// limits.stop_waiting();
+    /// let denied = limits.check("job", "a").wait(Duration::from_secs(60)).await;
+    /// assert!(denied.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stop_waiting(&self) {
+        self.paths.stop_waiting();
+    }
+
     /// Waits until the store has answered what no request waits for, for at most `bound`: refunds
     /// [by outcome](crate::Rule::with_refund_on), settlements, the release of
     /// [permits](crate::Rule::with_max_concurrent), and holds of [outgoing](Self::outgoing) calls.

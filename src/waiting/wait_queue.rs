@@ -151,7 +151,7 @@ impl WaitQueues {
         let bounded_by: SmallVec<[u64; 1]> = bounded_by.collect();
         let mut queues = lock(&self.counts);
         let is_full = |hash| queues.places.get(hash).is_some_and(|number| *number >= max);
-        if max == 0 || bounded_by.iter().any(is_full) {
+        if max == 0 || self.are_closed() || bounded_by.iter().any(is_full) {
             return None;
         }
         for hash in &bounded_by {
@@ -167,6 +167,18 @@ impl WaitQueues {
             returns: AtomicU64::default(),
             changed: Arc::default(),
         })
+    }
+
+    /// Nobody waits from now on: those that do give up.
+    pub(crate) fn close(&self) {
+        self.slots.close();
+        let queues = lock(&self.counts);
+        let sleeping = queues.of.values().flat_map(|it| it.sleeping.values());
+        sleeping.for_each(|it| it.notify_one());
+    }
+
+    pub(crate) fn are_closed(&self) -> bool {
+        self.slots.is_closed()
     }
 
     /// How many requests wait now, and how many have begun to wait so far.
@@ -399,6 +411,10 @@ impl WaitPlace {
         timeout_at(until, slot).await.ok()?.ok()
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.queues.are_closed()
+    }
+
     /// The request was allowed. `left` returns what is left of the count with this hash, for which
     /// it has waited.
     pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> Left) {
@@ -444,6 +460,9 @@ impl WaitPlace {
 
     fn look(&self, now: Instant, bound: WaitBound, must: bool) -> WaiterStep {
         let mut queues = lock(&self.queues.counts);
+        if self.queues.are_closed() {
+            return WaiterStep::GiveUp;
+        }
         let Some((id, rank)) = self.at else {
             return WaiterStep::Ask;
         };

@@ -112,7 +112,7 @@ impl Waiter {
     pub(crate) async fn turn(&mut self, must_ask: impl Fn() -> bool) -> bool {
         if self.was_overloaded {
             self.slot().await;
-            return self.has_time_at(Instant::now());
+            return self.has_time_at(Instant::now()) && !self.place.is_closed();
         }
         self.place.turn(self.bound, must_ask).await
     }

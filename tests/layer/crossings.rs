@@ -544,9 +544,9 @@ impl Using {
                 assert!(is_told, "{share} of {}", self.used);
             }
             // What is open here may leave room.
-            let lacks =
-                |cost| decided.is_some_and(|at| self.used + self.open(Some(at)) + cost > 100);
-            if denied.is_some_and(lacks) && share == 80 && decided.is_some_and(is_shown) {
+            let used = |at| all - (self.open(None) - self.open(Some(at))).min(all);
+            let lacks = |cost| decided.is_some_and(|at| used(at) >= share && used(at) + cost > 100);
+            if denied.is_some_and(lacks) && share == 80 {
                 let mut told = [true, false].map(|is_denial| (100, is_denial)).into_iter();
                 assert!(told.any(|it| self.told.contains(&it)), "of {}", self.used);
             }

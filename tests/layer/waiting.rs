@@ -286,3 +286,47 @@ async fn those_who_wait_hear_of_every_change() {
         calls.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
+
+/// Whoever waits is denied when the process ends, and whoever comes then does not wait: requests,
+/// calls, turns, and those that a store did not answer since it was overloaded.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_denied_when_the_process_ends() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let overloaded = Stub::failing(StoreErrorKind::Overloaded);
+    for (store, is_overloaded) in [
+        (paused() as Arc<dyn Store>, false),
+        (Arc::new(overloaded), true),
+    ] {
+        let rule = owned_rule("p", 1, SECOND).with_algorithm(Algorithm::Gcra);
+        let limits = Limits::new([rule]).store(store);
+        let app = app(limits.layer("p").wait(PATIENCE));
+        let wait_all = || {
+            let all = (0..40).map(|_| {
+                let (calls, app) = (limits.clone(), app.clone());
+                let partner = limits.outgoing("p").wait(PATIENCE);
+                tokio::spawn(async move {
+                    let call = calls.check("p", "k").wait(PATIENCE).into_future();
+                    let request = status(&app, "/");
+                    let (call, turn, request) = tokio::join!(call, partner.ready("k"), request);
+                    [call.is_ok(), turn.is_ok(), request == 200]
+                })
+            });
+            all.collect::<Vec<_>>()
+        };
+        let waiting = wait_all();
+        sleep(millis(2_100)).await;
+        let finished = waiting.iter().filter(|it| it.is_finished()).count();
+        assert!(finished <= 2, "{finished}");
+        let stopped = Instant::now();
+        limits.stop_waiting();
+        let waited = join_all(waiting).await;
+        let answers = waited.iter().flat_map(|it| it.as_ref().expect("no panic"));
+        let admitted = answers.filter(|is_admitted| **is_admitted).count();
+        assert_eq!(admitted == 0, is_overloaded, "{admitted}");
+        join_all(wait_all()).await;
+        // A path that was not asked about before.
+        assert!(limits.check("p", "k").wait(PATIENCE).await.is_err());
+        assert!(stopped.elapsed() <= millis(60), "{:?}", stopped.elapsed());
+        assert_eq!(limits.snapshot().rules[0].waiting, 0);
+    }
+}
