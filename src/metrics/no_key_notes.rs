@@ -7,6 +7,10 @@ use crate::rule::Rule;
 #[derive(Debug, Default)]
 pub(crate) struct LimitedKeys;
 
+impl LimitedKeys {
+    pub(crate) const fn forget(&self, _path: &str, _key: &str) {}
+}
+
 /// Without the feature `page` nothing is noted of keys.
 #[derive(Debug, Default)]
 pub(crate) struct KeyNotes;
