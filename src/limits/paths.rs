@@ -10,7 +10,6 @@ use crate::question::{Ask, CountAsk};
 use crate::rule::Rules;
 use crate::sync::lock;
 use crate::trace;
-use crate::waiting::WaitQueues;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
 pub(super) const MAX_PATHS: usize = 10_000;
@@ -60,8 +59,7 @@ impl Paths {
     pub(super) fn stop_waiting(&self) {
         let states = lock(&self.states);
         self.is_stopping.store(true, Ordering::Release);
-        let queues = states.values().map(|state| state.open.queues());
-        queues.for_each(WaitQueues::close);
+        states.values().for_each(|it| it.open.queues().close());
     }
 
     /// These counts were reset: all requests that wait for their units ask.

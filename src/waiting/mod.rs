@@ -19,5 +19,5 @@ mod wait_queue;
 mod waiter;
 
 pub(crate) use open_charges::{OnSettled, OpenCharge, OpenCharges};
-pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill, WaitQueues};
+pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill};
 pub(crate) use waiter::{Wait, WaitLimits, Waiter, WaitingSince};
