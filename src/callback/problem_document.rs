@@ -32,7 +32,7 @@ const LOCKED_OUT_DOCUMENT: &str = "{\"type\":\"https://iana.org/assignments/http
     \"status\":429,\"violated-policies\":[]}";
 /// This is said about a request that would be denied at any time.
 const NEVER: &str = "The request costs more than a quota ever admits, so it is denied at any time";
-/// What is added where a call to a partner was denied.
+/// The detail of a problem whose call to a partner was denied.
 const BEHIND: &str = ",\"detail\":\"A service behind is busy\"";
 const BUSY_TYPE: &str =
     "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy";

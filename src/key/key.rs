@@ -273,7 +273,8 @@ impl Key {
     /// assert_eq!(parts, [Some("acme: EU".to_owned()), None]);
     /// ```
     pub fn parts(&self) -> impl Iterator<Item = Option<String>> {
-        let parts = self.as_str().split(':').take(self.as_str().len());
+        // A key without parts has an empty text.
+        let parts = self.as_str().split(':').filter(|_| !self.is_empty());
         parts.map(|part| {
             let value = part.rsplit_once('|').map_or(part, |(_, value)| value);
             match value.trim_matches(['<', '>']) {

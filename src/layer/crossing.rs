@@ -11,7 +11,7 @@ use super::teller::Teller;
 use crate::charge::spawn;
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::in_flight_counter::InFlight;
+use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::key::Key;
 use crate::log_on_change::LogOnChange;
 use crate::question::{Ask, CountAsk};
@@ -71,6 +71,8 @@ pub(crate) struct Crossings {
     at_denials: Option<u64>,
     callback: Box<dyn Fn(Crossing) -> BoxFuture<'static, ()> + Send + Sync>,
     teller: Teller,
+    /// Looks that wait for the store to answer again.
+    looks: InFlightCounter,
     /// What was told here, or by another process, until its period ends.
     noted: Mutex<SweptMap<Mark, Instant>>,
     since: Instant,
@@ -97,6 +99,8 @@ const ALL: u64 = 1_000;
 const DENIAL: u64 = 0;
 /// From which share on a denial tells, where none below 1.0 is watched.
 const USUAL_AT_DENIALS: u64 = 800;
+/// How many looks wait at a time; others are tried once.
+const MAX_LOOKS: usize = 1_024;
 /// How many crossings are noted.
 const MAX_NOTED: usize = 100_000;
 /// How often the other processes are asked, with a pause that doubles.
@@ -131,6 +135,7 @@ impl Crossings {
             shares,
             callback: Box::new(move |crossing| Box::pin(callback(crossing))),
             teller: Teller::default(),
+            looks: InFlightCounter::default(),
             noted: Mutex::default(),
             since: Instant::now(),
             claims: LogOnChange::default(),
@@ -258,7 +263,7 @@ impl Watch {
         spawn(async move {
             // The caller goes on.
             yield_now().await;
-            let _place = watch.crossings.teller.place();
+            let place = watch.crossings.looks.try_acquire(MAX_LOOKS);
             let mut pause = FIRST_PAUSE;
             for _ in 0..ATTEMPTS {
                 watch.take.refunds_before = watch.open.last_refund();
@@ -269,7 +274,7 @@ impl Watch {
                     return watch.look(&decision);
                 }
                 // Without a place, too many look already.
-                if _place.is_none() {
+                if place.is_none() {
                     return;
                 }
                 sleep(pause).await;

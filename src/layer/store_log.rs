@@ -12,7 +12,7 @@ use crate::summed_log::SummedLog;
 use crate::sync::lock;
 use crate::trace;
 
-/// What is logged of a store, for all layers of one [`Limits`](crate::Limits) that ask it.
+/// Logs how a store does, for all layers of one [`Limits`](crate::Limits) that ask it.
 #[derive(Debug, Default)]
 pub(crate) struct StoreLog {
     changes: LogOnChange,
@@ -55,7 +55,7 @@ impl StoreLog {
     /// A decision came from this source.
     #[inline]
     pub(super) fn decided(&self, source: Source) {
-        // Nobody asked the store for the others.
+        // The other sources decide without the store.
         let is_of_store = !matches!(source, Source::Cache | Source::Fallback | Source::Operator);
         if is_of_store && self.changes.is_failing() {
             self.recovered();

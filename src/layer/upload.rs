@@ -103,7 +103,7 @@ impl<B: Body + Send + 'static> Upload<B> {
         }
         let is_short = self.is_http_1 && SHORT.contains(&self.length);
         let mut reading = Box::pin(read(self.body));
-        // What is there needs neither a place nor a task.
+        // A body that has come already needs neither a place nor a task.
         if is_short && poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx).is_ready())).await {
             return true;
         }

@@ -71,7 +71,7 @@ pub struct Limits {
     pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
     /// What the layers of that store give back.
     pub(crate) refunds: RefundQueue,
-    /// What is logged of that store.
+    /// Logs how that store does.
     store_log: Arc<StoreLog>,
     pub(crate) paths: Arc<Paths>,
     /// What the layers made from now on begin with.

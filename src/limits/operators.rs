@@ -433,7 +433,7 @@ impl IntoFuture for Operation {
     }
 }
 
-/// What is to be forgotten of a key. It is done when this is awaited: see [`Limits::reset`].
+/// A reset of a key. It is done when this is awaited: see [`Limits::reset`].
 ///
 /// ```
 /// use tidegate::{Limits, Quota, Rule};

@@ -55,7 +55,7 @@ impl Paths {
         state
     }
 
-    /// Nobody waits from now on, under no path.
+    /// Denies those that wait, whatever their path, and lets nobody wait from now on.
     pub(super) fn stop_waiting(&self) {
         let states = lock(&self.states);
         self.is_stopping.store(true, Ordering::Release);
@@ -73,20 +73,25 @@ impl Paths {
     /// Logs what was denied since the last time.
     pub(super) fn log_denials(&self) {
         #[cfg(feature = "tracing")]
-        for (path, state) in &*lock(&self.states) {
-            state.counters.log_denials(path);
+        {
+            // Not while they are locked: a subscriber may ask for a snapshot.
+            let states = lock(&self.states).clone();
+            for (path, state) in states {
+                state.counters.log_denials(&path);
+            }
         }
     }
 
     /// Counts a reset by nobody who is named; at most once in a while the log has their number.
     pub(super) fn count_reset(&self, path: &Arc<str>) {
-        let mut resets = lock(&self.resets);
-        let (told, untold) = resets.entry(Arc::clone(path)).or_default();
+        let mut all = lock(&self.resets);
+        let (told, untold) = all.entry(Arc::clone(path)).or_default();
         *untold += 1;
         // A line for each login would flood the log.
         if told.is_none_or(|it| it.elapsed().as_secs() >= 10) {
             let (path, resets) = (&**path, std::mem::take(untold));
             *told = Some(Instant::now());
+            drop(all);
             trace::event!(info: path, resets, "counts of keys were reset by code");
         }
     }

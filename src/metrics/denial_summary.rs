@@ -36,6 +36,8 @@ impl DenialSummaries {
                 allowed,
             },
         );
+        // A subscriber may be denied something itself.
+        drop(logged);
         let (denied, allowed) = (new, allowed.saturating_sub(last.allowed));
         let seconds = (at - last.at).as_secs();
         trace::event!(info: path, denied, allowed, seconds, "requests were denied");

@@ -1,10 +1,12 @@
 //! Who is told that a share of a calendar quota is used: once in a period.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kit::proxy::Mode;
 use tidegate::layer::Crossing;
 use tidegate::rule::Period;
+use tidegate::store::StoreFuture;
 
 use crate::*;
 
@@ -530,7 +532,9 @@ impl Using {
                 assert!(it.used >= told_at, "{it:?}");
                 let at_most = self.used + self.open(Some(at));
                 assert!(at_most >= told_at, "{it:?}: {at_most}");
-                assert!(!it.is_denial || denied.is_some() && share == 100, "{it:?}");
+                // Also without what is open here the request did not fit.
+                let lacks = denied.is_some_and(|cost| it.used + cost > 100);
+                assert!(!it.is_denial || lacks && share == 100, "{it:?}");
                 let is_new = self.told.insert((share, it.is_denial));
                 assert!(is_new, "{it:?} is told again");
             }
@@ -629,4 +633,32 @@ fn shares_are_above_nothing_and_at_most_all() {
         "on_crossing has no share, expected some such as 0.8"
     );
     assert_eq!(refused(&[0.000_1, 0.8, 1.0]), "");
+}
+
+/// An outage does not keep the crossing from being told: nobody has to ask again.
+#[tokio::test(start_paused = true)]
+async fn a_look_in_an_outage_is_repeated() {
+    let (fails, told) = (Arc::new(AtomicBool::new(false)), Told::default());
+    let is_failing = Arc::clone(&fails);
+    let store = Stub::answering(paused(), move |_| {
+        let error = StoreError::new(StoreErrorKind::Unavailable, "down");
+        let fails = is_failing.load(Ordering::Relaxed);
+        fails.then(|| StoreFuture::ready(Err(error)))
+    });
+    let store = store.capabilities_fn(|memory| memory.capabilities());
+    let noted = Arc::clone(&told);
+    let limits = Limits::new([estimating()]).store(store);
+    let limits = limits.on_crossing([0.8], move |it| {
+        let noted = Arc::clone(&noted);
+        async move { noted.lock().expect("no panic").push(it) }
+    });
+    let admitted = limits.check("chat", "alice").cost(100).await;
+    let charge = admitted.expect("room").charge.expect("a charge");
+    fails.store(true, Ordering::Relaxed);
+    charge.settle(90).await.expect("an answer");
+    sleep(millis(1_500)).await;
+    assert_eq!(told.lock().expect("no panic").len(), 0);
+    fails.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(told.lock().expect("no panic").len(), 1);
 }

@@ -19,12 +19,13 @@ fn only(lines: &[String], parts: &[&str]) {
 #[tokio::test]
 async fn a_panic_is_logged() {
     let log = Log::start();
-    let panics = async |_: Denied| -> () { panic!("oops") };
+    let panics = async |_: Denied| -> () { panic!("oops\u{202e}") };
     let layer = RateLimitLayer::new("p", WINDOW, 0).degrade(panics);
     assert_eq!(status(&app_at("/p", layer), "/p").await, 500);
     let mut lines = log.lines();
     lines.retain(|line| !line.contains("requests were denied"));
     only(&lines, &["ERROR", "degrade callback", "oops"]);
+    assert!(!lines[0].contains('\u{202e}'), "{lines:?}");
 }
 
 /// A server without peer addresses: logged once, with what to do about it.

@@ -810,6 +810,58 @@ async fn the_log_names_keys_as_the_page_does() {
     }
 }
 
+/// The log tells an end from a beginning.
+#[tokio::test(start_paused = true)]
+async fn an_end_is_logged_as_one() {
+    let limits = limits([per_hour("api", 9)], paused());
+    let log = kit::log::Log::start();
+    let day = Duration::from_secs(86_400);
+    for (time, said) in [
+        (day, ["blocked", "let through", "raised by 2"]),
+        (
+            END,
+            [
+                "no longer blocked",
+                "no longer let through",
+                "no longer raised",
+            ],
+        ),
+    ] {
+        let blocked = limits.block("api", "alice", time, "ops");
+        blocked.await.expect("an answer");
+        let let_through = limits.let_through("api", "bob", time, "ops");
+        let_through.await.expect("an answer");
+        let raised = limits.raise("api", "carol", 2.0, time, "ops");
+        raised.await.expect("an answer");
+        let lines = log.lines();
+        assert_eq!(lines.len(), said.len(), "{lines:?}");
+        for (line, said) in lines.iter().zip(said) {
+            assert!(line.contains(&format!("a key is {said} ")), "{line}");
+        }
+    }
+}
+
+/// A reset by code leaves nothing of the key on this process's page.
+#[tokio::test(start_paused = true)]
+async fn a_reset_by_code_leaves_no_row() {
+    let app = kit::page::App::new(|page| page);
+    sleep(millis(1_100)).await;
+    for _ in 0..5 {
+        app.search("alice").await;
+    }
+    let rows = async || {
+        app.view("limited").await["limited"]
+            .as_array()
+            .map(Vec::len)
+    };
+    assert_eq!(rows().await, Some(1));
+    app.limits
+        .reset("search", "alice")
+        .await
+        .expect("an answer");
+    assert_eq!(rows().await, Some(0));
+}
+
 /// Code that resets at each login does not flood the log.
 #[tokio::test(start_paused = true)]
 async fn resets_that_nobody_is_named_for_are_counted() {

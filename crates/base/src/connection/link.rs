@@ -377,7 +377,7 @@ async fn last_words(address: &ConnectionAddr) -> Option<RedisError> {
         let server = TcpStream::connect((&**host, *port)).await?;
         server.take(MAX_HEARD.1).read_to_end(&mut heard).await
     };
-    // What has come by then counts.
+    // At the time-out the bytes that have come are the words.
     let _ = timeout(MAX_HEARD.0, listen).await;
     let line = heard.split(|byte| b"\r\n".contains(byte)).next()?;
     let visible = line.iter().filter(|byte| matches!(byte, b' '..=b'~'));

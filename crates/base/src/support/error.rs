@@ -223,6 +223,17 @@ impl KeyError {
 mod tests {
     use super::*;
 
+    /// What a server or a callback says turns no line of a terminal.
+    #[test]
+    fn debug_shows_nothing_unseen() {
+        let source = std::io::Error::other("evil\u{202e}\u{1b}[31m\u{2028}");
+        let error = StoreError::new(StoreErrorKind::Refused, "refused").with_source(source);
+        let shown = format!("{error:?}");
+        assert!(shown.contains("evil"), "{shown}");
+        let hidden = ['\u{202e}', '\u{1b}', '\u{2028}'];
+        assert!(!shown.contains(hidden), "{shown:?}");
+    }
+
     /// Counters of errors are in arrays that are indexed by the kind.
     #[test]
     fn all_kinds_stand_in_their_order() {
