@@ -850,7 +850,7 @@ async fn a_reset_by_code_leaves_no_row() {
         app.search("alice").await;
     }
     let rows = async || {
-        app.view("limited").await["limited"]
+        app.view("limited").await["rows"]
             .as_array()
             .map(Vec::len)
     };
