@@ -849,11 +849,7 @@ async fn a_reset_by_code_leaves_no_row() {
     for _ in 0..5 {
         app.search("alice").await;
     }
-    let rows = async || {
-        app.view("limited").await["rows"]
-            .as_array()
-            .map(Vec::len)
-    };
+    let rows = async || app.view("limited").await["rows"].as_array().map(Vec::len);
     assert_eq!(rows().await, Some(1));
     app.limits
         .reset("search", "alice")
