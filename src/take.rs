@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::calendar::Calendar;
-use crate::algorithm::spec::Windows;
 use crate::decision::{Decision, QuotaState};
 use crate::key::Key;
 use crate::question::{Ask, CountAsk};
@@ -36,6 +34,8 @@ pub struct Take {
     /// The last refund of its path before it was asked: see
     /// [`OpenCharges`](crate::waiting::OpenCharges).
     pub(crate) refunds_before: u64,
+    /// The lane in which it waits, if its rule has some.
+    pub(crate) lane: Option<u16>,
 }
 
 impl Deref for Take {
@@ -144,6 +144,7 @@ impl Take {
             keys,
             ask,
             refunds_before: 0,
+            lane: None,
         }
     }
 
@@ -223,10 +224,7 @@ impl Take {
         if !self.rule.reserves_max() {
             return false;
         }
-        let specs = || self.counts_owed().map(|(_, it)| it.spec());
-        let of_windows = specs().filter_map(|it| it.windows());
-        let of_calendar = specs().filter_map(|it| it.calendar()).map(Calendar::max);
-        let limits = of_windows.flat_map(Windows::limits).chain(of_calendar);
+        let limits = self.counts_owed().flat_map(|(_, it)| it.spec().limits());
         let cost = limits.fold(self.cost(), u64::min);
         let is_reduced = cost < self.cost();
         self.ask.set_cost(cost);
@@ -284,6 +282,7 @@ impl Take {
         if other.only_looks() {
             self = self.looking();
         }
+        self.lane = other.lane;
         self.asking(|ask| ask.copy_caller(other))
     }
 

@@ -97,6 +97,9 @@ pub enum WarningKind {
     /// alone, and [`Limits::check`](crate::Limits::check) or [`Limits::call`](crate::Limits::call),
     /// which see none, have charged it.
     OutcomeOfCheck,
+    /// A rule says between whom those that wait are [fair](crate::Rule::with_fair_by), a hundred
+    /// requests were denied, and none has waited.
+    NobodyWaits,
     /// A handler asks for the [`Charges::of`](crate::store::Charges::of) a path that neither a rule
     /// nor a layer has, so it finds none.
     NoCharges,
@@ -300,6 +303,10 @@ impl fmt::Display for Warning {
                 "{path:?} has {name}, but limits.check and limits.call see no response, so nothing \
                  is given back: add \"error\" for functions that return an Err, or let the code \
                  call refund on the charge that the check returns"
+            ),
+            WarningKind::NobodyWaits => format!(
+                "{path:?} has {name}, and nobody waits for a turn: say .wait(..) to its layer, check, \
+                 call or outgoing"
             ),
             WarningKind::NoCharges => format!(
                 "neither a rule nor a layer has the path {path:?}, so charges.of({path:?}) finds no \

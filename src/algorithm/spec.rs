@@ -148,6 +148,14 @@ impl Spec {
         }
     }
 
+    /// The highest cost that each of its quotas, or its permits, admit when nothing is charged.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = u64> {
+        let of_windows = self.windows().into_iter().flat_map(Windows::limits);
+        let of_calendar = self.calendar().map(Calendar::max);
+        let of_permits = self.permits().map(Permits::max);
+        of_windows.chain(of_calendar).chain(of_permits)
+    }
+
     /// A share of it, which has room for so many units. That for the first share is made once and
     /// kept; a process rarely uses a second share, or costs above the usual one and the share.
     pub(crate) fn for_share(&self, share: Share, cost: u64) -> Arc<Self> {

@@ -1,4 +1,5 @@
 use std::fmt::Debug;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use crate::decision::Source;
@@ -12,6 +13,8 @@ use crate::waiting::OpenCharges;
 pub(crate) struct PathState {
     pub(crate) counters: RuleCounters,
     pub(crate) open: OpenCharges,
+    /// How many were denied before anybody had waited, under rules with turns.
+    pub(crate) denied_at_once: AtomicU32,
     /// What the store of the first layer can do.
     pub(crate) can: OnceLock<Capabilities>,
     /// The limits that made the layers, if it were some.
@@ -51,7 +54,9 @@ impl PathState {
     }
 
     fn with_waiting(&self, mut counted: RuleSnapshot) -> RuleSnapshot {
-        [counted.waiting, counted.waited] = self.open.queues().numbers();
+        let queues = self.open.queues();
+        [counted.waiting, counted.waited] = queues.numbers();
+        counted.longest_wait_ms = queues.longest().as_millis() as u64;
         counted
     }
 }

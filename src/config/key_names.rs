@@ -132,8 +132,13 @@ fn extractor(
     })
 }
 
+/// Whether the text of a key has one of addresses.
+pub(super) fn names_client_ip(text: &str) -> bool {
+    text.split(['|', ',']).any(|name| is_client_ip(name.trim()))
+}
+
 /// Whether this is `client-ip`, also with prefixes.
-pub(super) fn is_client_ip(name: &str) -> bool {
+fn is_client_ip(name: &str) -> bool {
     name == "client-ip" || name.starts_with("client-ip/")
 }
 

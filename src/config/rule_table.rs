@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::config_error::{ConfigError, shorten_value};
-use super::key_names::{client_ip, named_key};
+use super::key_names::{client_ip, named_key, names_client_ip};
 use super::load::exemptions;
 use super::subjects::{QuotaEntry, Subjects, checked_cost};
 use super::table::Value;
@@ -25,7 +25,7 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 /// The keys of a rule's table that say besides how requests are counted.
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
-const KEYS: &str = "enabled key client-ip exempt cost on-error refund-on settles cost-above-max \
+const KEYS: &str = "enabled key fair-by client-ip exempt cost on-error refund-on settles cost-above-max \
      owe-at-most shadow plans outgoing hold-at-most hold-on lockout retry-after-jitter";
 /// The message for a key of earlier versions, in place of one that the key is unknown.
 const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
@@ -82,7 +82,16 @@ pub(super) fn rule(
     let mut exemptions = table.read("exempt", exemptions)?.unwrap_or_default();
     exemptions.client_ip = own_client_ip.clone();
     let needs_address = [&exemptions, &file.exemptions].map(Exemptions::needs_address);
-    let reads_client_ip = subjects.have_client_ip() || needs_address.contains(&true);
+    let fair_by = table.read("fair-by", |names| named_key(names, client_ip))?;
+    let is_fair_by_ip = fair_by
+        .as_ref()
+        .is_some_and(|(text, _)| names_client_ip(text));
+    let reads_client_ip =
+        subjects.have_client_ip() || is_fair_by_ip || needs_address.contains(&true);
+    let rule = match fair_by {
+        Some((_, key)) => rule.with_fair_by(key),
+        None => rule,
+    };
     let rule = rule.with_exemptions(exemptions);
     let rule = table.set("retry-after-jitter", rule, |rule, jitter| {
         let percent = jitter.text("a share such as \"10%\"", |text| {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::config_error::{ConfigError, shorten_value};
-use super::key_names::{NamedKey, is_client_ip, is_key, named_key};
+use super::key_names::{NamedKey, is_key, named_key, names_client_ip};
 use super::rule_table::policy;
 use super::table::Value;
 use crate::algorithm::Algorithm;
@@ -278,7 +278,7 @@ impl Subjects {
     /// Whether a quota counts by the client's address.
     pub(super) fn have_client_ip(&self) -> bool {
         let mut keys = self.known.iter().filter_map(|known| known.key.as_deref());
-        keys.any(|key| key.split(['|', ',']).any(|name| is_client_ip(name.trim())))
+        keys.any(names_client_ip)
     }
 
     /// The key of a rule of one subject, if it is not the rule's own.

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::gate::Gate;
 use super::outage::{Outage, capabilities};
 use super::shadow_take::ask_in_shadow;
-use super::waiting::{Asked, left_of};
+use super::waiting::{Asked, denied_behind, left_of};
 use crate::callback::{Cause, Instead};
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::Decision;
@@ -37,7 +37,7 @@ use crate::store::capabilities::DEFAULT_TIMEOUT;
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
 use crate::trace::{self, TakeSpan};
-use crate::waiting::{Wait, Waiter};
+use crate::waiting::{QueueId, Wait, Waiter};
 
 /// What becomes of a take.
 ///
@@ -106,6 +106,8 @@ struct Moment {
     is_reduced: bool,
     /// `None` where no request may wait.
     asked: Option<Asked>,
+    /// If others are before the take in this queue, which has only looked then.
+    behind: Option<QueueId>,
 }
 
 /// A take that is asked about again later: it was denied, or the store was overloaded.
@@ -237,12 +239,18 @@ impl Gate {
                 return Deciding::Done(Outcome::Denied(take, *denial));
             }
         }
-        let moment = self.prepare(&mut take, outage);
+        let mut moment = self.prepare(&mut take, outage);
         if take.rule().is_shadow() {
             return Deciding::Done(ask_in_shadow(self, take));
         }
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
-        let mut answer = span.in_scope(|| ask(self.store(), &take));
+        if moment.asked.is_some() {
+            moment.behind = self.behind(&take, &wait);
+        }
+        let mut answer = span.in_scope(|| match moment.behind {
+            None => ask(self.store(), &take),
+            Some(_) => ask(self.store(), &take.clone().looking()),
+        });
         // A question in a variable would be copied once more.
         if let Some(answer) = answer.poll_now() {
             return self.judge(
@@ -279,7 +287,11 @@ impl Gate {
         }
         take.refunds_before = self.path.open.last_refund();
         let is_reduced = take.reserve_max();
-        Moment { is_reduced, asked }
+        Moment {
+            is_reduced,
+            asked,
+            behind: None,
+        }
     }
 
     /// A request of a key that an operator lets through.
@@ -322,14 +334,19 @@ impl Gate {
             Err(error) => return self.judge_failure(question, error),
         };
         let (take, wait) = (&mut question.take, question.wait);
-        let Moment { is_reduced, asked } = question.moment;
+        let moment = question.moment;
+        let asked = moment.asked;
         self.log_decided(take.rule(), &decision, waited);
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_shown_to_clients(quota));
         }
-        decision.is_reduced = is_reduced;
+        decision.is_reduced = moment.is_reduced;
         if let Some(failure) = decision.failure() {
             self.path.counters.store_failed(failure.kind());
+        }
+        let behind = moment.behind.filter(|_| decision.is_allowed());
+        if let Some(queue) = behind {
+            decision = denied_behind(take, &decision, queue);
         }
         if decision.is_allowed() {
             let (store, path) = (Arc::clone(self.store()), Arc::clone(&self.path));
@@ -367,7 +384,7 @@ impl Gate {
             };
             return Deciding::Done(Outcome::Allowed(charge, waited_since, permits));
         }
-        match self.waits_after_denial(wait, asked.as_ref(), take, &decision) {
+        match self.waits_after_denial(wait, asked.as_ref(), take, &decision, behind) {
             None => Deciding::Done(Outcome::Denied(question.take, decision)),
             Some(waiter) => waiting(question.take, asked, Ok(decision), waiter),
         }

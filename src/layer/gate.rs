@@ -23,7 +23,7 @@ use crate::rule::{Exemptions, Plan, Rule, SharedRules};
 use crate::store::{Capabilities, Store, default_store};
 use crate::take::Take;
 use crate::trace;
-use crate::waiting::WaitLimits;
+use crate::waiting::{WaitLimits, lane_of};
 use crate::warning::{Warning, WarningKind};
 
 /// Decides about the requests of a path, for a layer or for the checks of the path: the owner of
@@ -185,9 +185,12 @@ impl Gate {
         self.has_key(rule) || options.cost.is_some() || has_exemptions() || has_choice()
     }
 
-    /// Whether requests are counted by what is in their heads.
+    /// Whether requests are counted by what is in their heads, or take turns by that.
     fn has_key(&self, rule: &Rule) -> bool {
-        !rule.subjects().is_empty() || self.options.extractor(rule).is_some()
+        let options = &self.options;
+        !rule.subjects().is_empty()
+            || options.extractor(rule).is_some()
+            || options.fair_by(rule).is_some()
     }
 
     /// Exemption, key, cost and quotas of the request with this head. Whatever fails, a shadow rule
@@ -212,6 +215,27 @@ impl Gate {
             return Err(Box::new(Action::Pass));
         }
         let rule = self.choose_plan(rule, head)?;
+        if self.options.fair_by(&rule).is_some() {
+            return self.take_in_lane(rule, head);
+        }
+        self.take_of(rule, head)
+    }
+
+    /// Those without a key of `fair-by` have a lane, too.
+    #[inline(never)]
+    fn take_in_lane(self: &Arc<Self>, rule: Arc<Rule>, head: &Parts) -> OrAction<Take> {
+        let key = self
+            .options
+            .fair_by(&rule)
+            .map(|extractor| caught("fair_by", rule.path(), || extractor.extract(head)));
+        let key = key.transpose()?.and_then(Result::ok);
+        let mut take = self.take_of(rule, head)?;
+        take.lane = Some(lane_of(key.as_ref().map(Key::hash_in_names)));
+        Ok(take)
+    }
+
+    #[inline]
+    fn take_of(self: &Arc<Self>, rule: Arc<Rule>, head: &Parts) -> OrAction<Take> {
         if !rule.subjects().is_empty() {
             return self.take_of_subjects(rule, head);
         }

@@ -23,6 +23,7 @@ pub(crate) struct Options {
     /// For rules and layers without a key of their own.
     pub(crate) default_key: Option<Arc<dyn KeyExtractor>>,
     pub(super) cost: Option<Arc<Cost>>,
+    pub(super) fair_by: Option<Arc<dyn KeyExtractor>>,
     pub(crate) plan: Option<Arc<ChoosePlan>>,
     pub(crate) plan_value: Option<Arc<ChoosePlanValue>>,
     /// Those of [`Limits`](crate::Limits), by path.
@@ -93,6 +94,12 @@ impl Options {
     pub(super) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
         let own = self.key.as_ref().or(rule.extractor());
         own.or(self.default_key.as_ref()).map(Arc::as_ref)
+    }
+
+    /// Between whom those that wait are fair: the layer's own extractor comes before the rule's.
+    pub(super) fn fair_by<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
+        let own = self.fair_by.as_ref().or(rule.fair_by());
+        own.map(Arc::as_ref)
     }
 
     /// That of a subject of a joint rule: its own comes first.

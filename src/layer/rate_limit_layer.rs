@@ -474,6 +474,12 @@ impl RateLimitLayer {
         self.with(|gate| gate.waiting.max = max)
     }
 
+    /// Between whom requests that [wait](Self::wait) take turns, as [`Rule::with_fair_by`], which
+    /// comes after this.
+    pub fn fair_by(self, key: impl KeyExtractor) -> Self {
+        self.with_option(|it| it.fair_by = Some(Arc::new(key)))
+    }
+
     /// Adds the key's hash to the debug event of each denial: 128 bits of SHA-256, the same in all
     /// processes. Readers who can guess a key, as an address, can recognize it. Default: no keys.
     #[cfg(feature = "tracing")]

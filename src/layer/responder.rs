@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum_core::response::Response;
@@ -129,6 +130,9 @@ impl Gate {
                 if decision.verdict() == Verdict::Never {
                     self.warn_of_cost(take, decision);
                 }
+                if take.lane.is_some() && self.path.open.queues().numbers()[1] == 0 {
+                    self.warn_of_turns(take);
+                }
             }
             Outcome::Proceed(rule, _) => {
                 self.path.counters.numbers.proceeded.add(1);
@@ -193,6 +197,15 @@ impl Gate {
                     notes.denied(take.rule(), &key, verdict);
                 }
             }
+        }
+    }
+
+    /// Turns of those that wait, under which nobody has waited yet.
+    #[cold]
+    fn warn_of_turns(&self, take: &Take) {
+        if self.path.denied_at_once.fetch_add(1, Ordering::Relaxed) == 99 {
+            let warning = Warning::named(WarningKind::NobodyWaits, "fair-by");
+            self.warnings.add(warning.about(take.rule().path()));
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::gate::Gate;
-use crate::decision::{Decision, QuotaState};
+use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::question::CountAsk;
 use crate::rule::Rule;
 use crate::take::Take;
@@ -44,6 +44,7 @@ impl Gate {
         asked: Option<&Asked>,
         take: &Take,
         decision: &Decision,
+        behind: Option<QueueId>,
     ) -> Option<Box<Waiter>> {
         // It would be asked again by whoever guesses.
         let asked = asked.filter(|_| !decision.is_locked_out());
@@ -58,13 +59,31 @@ impl Gate {
         };
         let may_return = self.may_return(take, decision);
         let mut waiter = self.waiter(wait, asked, take)?;
-        if !waiter.denied(lacking(take, decision, free_at), may_return) {
+        // What a fallback says is capped.
+        let is_told = decision.source() != Source::Fallback;
+        let (queue, cost, left) = lacking(take, decision, behind);
+        let lacking = Lacking {
+            queue,
+            lane: take.lane.unwrap_or(0),
+            cost,
+            left,
+            free_at: behind.is_none().then_some(free_at),
+            asked_at: at,
+            overdue_at: at.checked_add(retry_after).filter(|_| is_told),
+        };
+        if !waiter.denied(lacking, may_return) {
             return None;
         }
         if decision.is_busy() {
             self.listen(take, decision);
         }
         Some(waiter)
+    }
+
+    /// The queue in which others are before a take that may wait, or has waited.
+    pub(super) fn behind(&self, take: &Take, wait: &Wait) -> Option<QueueId> {
+        let queues = take.counts().iter().map(|count| queue_of(Some(count)));
+        wait.behind(self.path.open.queues(), queues, take.lane.is_some())
     }
 
     /// What becomes of a take that an overloaded store did not decide: it asks again soon.
@@ -89,9 +108,9 @@ impl Gate {
                 let is_bounded = |it: &&CountAsk| !take.is_joint() || it.name_in_store().has_key();
                 let bounded_by = take.counts().iter().filter(is_bounded);
                 let bounded_by = bounded_by.map(CountAsk::hash);
-                let queues = self.path.open.queues();
-                self.waiting
-                    .enter(queues, bounded_by, since.unwrap_or(asked.at))?
+                let (queues, lane) = (self.path.open.queues(), take.lane.unwrap_or(0));
+                let since = since.unwrap_or(asked.at);
+                self.waiting.enter(queues, bounded_by, lane, since)?
             }
         };
         if !waiter.has_time_at(asked.at) {
@@ -193,9 +212,45 @@ fn left_of_count(
     }
 }
 
-/// What a denied take waits for: of the counts that deny it the one that is replenished last, and
-/// for a permit once nothing else denies it.
-fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
+/// The queue of those whom this count has denied.
+fn queue_of(count: Option<&CountAsk>) -> QueueId {
+    let mut quotas = DefaultHasher::new();
+    count.map(|it| it.quotas()).hash(&mut quotas);
+    QueueId {
+        count: count.map_or(0, CountAsk::hash),
+        quotas: quotas.finish(),
+    }
+}
+
+/// The denial of a take that has only looked, since others are before it in this queue: where it
+/// fits, it may ask as soon as they have their answers.
+pub(super) fn denied_behind(take: &Take, look: &Decision, queue: QueueId) -> Decision {
+    let (mut retry_after, mut is_never) = (Duration::ZERO, false);
+    let mut states = look.quotas().to_vec();
+    for count in take.counts() {
+        is_never |= count.spec().limits().any(|limit| limit < count.cost());
+        for at in count.places(take.rule().counts()) {
+            let Some(state) = states.get_mut(*at) else {
+                continue;
+            };
+            let lacks = state.remaining() < count.cost();
+            if lacks {
+                retry_after = retry_after.max(state.reset_after());
+            }
+            *state = state.exceeded(lacks || queue_of(Some(count)) == queue);
+        }
+    }
+    let verdict = match is_never {
+        true => Verdict::Never,
+        false => Verdict::Denied { retry_after },
+    };
+    Decision::of_states(verdict, look.source(), states.into())
+}
+
+/// What a denied take waits for: its queue, its cost there, and what is left for a lower cost. Of
+/// the counts that deny it this is the one that is replenished last, and for a permit once nothing
+/// else denies it; for one that has only looked it is that of those before it.
+fn lacking(take: &Take, decision: &Decision, behind: Option<QueueId>) -> (QueueId, u64, u64) {
     let of_counts = take.states(decision).map(|(count, states)| {
         let (mut left, mut reset_after, mut denies) = (u64::MAX, Duration::ZERO, false);
         for state in states {
@@ -205,22 +260,13 @@ fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
                 reset_after = reset_after.max(state.reset_after());
             }
         }
-        let order = (denies, !count.spec().is_permits(), reset_after);
-        (order, count, left)
+        let is_behind = behind.is_some_and(|it| it == queue_of(Some(count)));
+        let is_quota = !count.spec().is_permits();
+        ((is_behind, denies, is_quota, reset_after), count, left)
     });
     let last = of_counts.max_by_key(|(order, ..)| *order);
     let (count, left) = last.map_or((None, 0), |(_, count, left)| (Some(count), left));
     let left = if decision.is_on_hold() { 0 } else { left };
-    let mut quotas = DefaultHasher::new();
-    count.map(|it| it.quotas()).hash(&mut quotas);
     let cost = count.map_or(0, CountAsk::cost);
-    Lacking {
-        queue: QueueId {
-            count: count.map_or(0, CountAsk::hash),
-            quotas: quotas.finish(),
-        },
-        cost,
-        left: left.min(cost.saturating_sub(1)),
-        free_at,
-    }
+    (queue_of(count), cost, left.min(cost.saturating_sub(1)))
 }

@@ -11,7 +11,7 @@ type Number = fn(&RuleSnapshot) -> u64;
 
 /// The numbers of a rule, by their names in the JSON of the page. The first ones are shown second
 /// by second, too.
-pub(crate) const NUMBERS: [(&str, Number); 12] = [
+pub(crate) const NUMBERS: [(&str, Number); 13] = [
     ("allowed", |it| it.decisions(DecisionOutcome::Allowed)),
     ("denied", RuleSnapshot::denied),
     ("shadow", |it| it.decisions(DecisionOutcome::ShadowDenied)),
@@ -22,6 +22,7 @@ pub(crate) const NUMBERS: [(&str, Number); 12] = [
     ("refunded", |it| it.refunded_units),
     ("proceeded", |it| it.proceeded),
     ("waiting", |it| it.waiting),
+    ("longest_wait_ms", |it| it.longest_wait_ms),
     ("waited", |it| it.waited),
     ("blocked", |it| it.blocked),
 ];

@@ -24,7 +24,8 @@ macro_rules! table {
     ) => {
         /// What the layers of one path have counted since they were made.
         ///
-        /// The numbers only grow, except for [`waiting`](Self::waiting). Each is read by itself: a
+        /// The numbers only grow, except for [`waiting`](Self::waiting) and
+        /// [`longest_wait_ms`](Self::longest_wait_ms). Each is read by itself: a
         /// request may be in one of them and not in another yet.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[non_exhaustive]
@@ -172,6 +173,11 @@ table! {
         /// Requests and calls that wait now: for units, a permit, or an overloaded store.
         waiting: Gauge "tidegate_waiting_requests"
             "Requests that wait for units now.";
+
+        /// For how many milliseconds that request waits for units which has waited longest of those
+        /// that wait now.
+        longest_wait_ms: Gauge "tidegate_longest_wait_milliseconds"
+            "For how long that request waits for units now which has waited longest.";
 
         /// Requests that waited for units, or still do.
         waited: Counter "tidegate_waited_requests_total"

@@ -141,6 +141,7 @@ impl Limits {
             cost_by: None,
             used_by: None,
             wait: Duration::ZERO,
+            fair_by: None,
         }
     }
 }
@@ -169,6 +170,7 @@ pub struct Outgoing {
     pub(super) cost_by: Option<Arc<CostBy>>,
     pub(super) used_by: Option<Arc<UsedBy>>,
     wait: Duration,
+    fair_by: Option<Key>,
 }
 
 /// What a call costs, by the head of its request.
@@ -264,6 +266,14 @@ impl Outgoing {
         self
     }
 
+    /// In whose turn calls [wait](Self::wait), such as a tenant's: see
+    /// [`Rule::with_fair_by`](crate::Rule::with_fair_by). Default: those of all calls that do not
+    /// say it.
+    pub fn fair_by(mut self, value: impl Into<Key>) -> Self {
+        self.fair_by = Some(value.into());
+        self
+    }
+
     /// Its rule now, which is about later answers.
     pub(super) fn rule(&self) -> Option<Arc<Rule>> {
         let rule = self.limits.rules().load().get(&self.path).cloned();
@@ -311,6 +321,9 @@ impl Outgoing {
         let mut call = self.limits.call(&self.path).key(key.clone());
         if let Some(units) = self.cost {
             call = call.cost(units);
+        }
+        if let Some(value) = &self.fair_by {
+            call = call.fair_by(value.clone());
         }
         let call = call.max_waiting(Self::MAX_WAITING);
         let admitted = call.wait(self.wait).await?;

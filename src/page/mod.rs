@@ -61,7 +61,7 @@
 //!      "concurrent":false}],
 //!    "subjects":[],"plans":["pro"],
 //!    "total":{"allowed":9,"denied":4,"shadow":0,"errors":0,"near":1,"let_through":0,"units":9,
-//!      "refunded":0,"proceeded":0,"waiting":0,"waited":0,"blocked":0},
+//!      "refunded":0,"proceeded":0,"waiting":0,"longest_wait_ms":0,"waited":0,"blocked":0},
 //!    "denied_by":[{"name":"login","denials":4}],
 //!    "quotas_of_plans":[[]],"allowed":[2,0],"denied":[1,3],"shadow":[0,0],
 //!    "errors":[0,0],"near":[0,0],"let_through":[0,0],"mean_us":[310,0],"p99_us":[500,0]}]}

@@ -143,6 +143,31 @@ impl Rule {
         self.with(|it| it.key = Some(Arc::new(key)))
     }
 
+    /// Between whom those that [wait](crate::RateLimitLayer::wait) take turns, such as tenants that
+    /// share a quota: each has a lane, and the lane that was served least goes next, by what its
+    /// requests cost. Those without such a key share a lane. Lanes are 1,024, by a hash. Where the
+    /// places of those that wait are used up, the longest lane gives one to a shorter lane. Beside
+    /// others that wait a newcomer is not served first, also where units are free.
+    ///
+    /// It holds within a process. Who sends many values of a key that is not authenticated has as
+    /// many turns. Default: cheaper requests go first, until others are overdue.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::key::Header;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// let model = Rule::new("model", [Quota::per_second(5)])?;
+    /// let limits = Limits::new([model.with_fair_by(Header::new("x-tenant"))]);
+    /// let layer = limits.layer("model").wait(Duration::from_secs(20));
+    /// # let _ = layer;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn with_fair_by(self, key: impl KeyExtractor) -> Self {
+        self.with(|it| it.fair_by = Some(Arc::new(key)))
+    }
+
     /// The requests that pass without being limited, beside those that the file exempts from all
     /// rules. Default: none.
     #[cfg(feature = "config")]
@@ -378,6 +403,10 @@ impl Rule {
 
     pub(crate) fn extractor(&self) -> Option<&Arc<dyn KeyExtractor>> {
         self.settings.key.as_ref()
+    }
+
+    pub(crate) fn fair_by(&self) -> Option<&Arc<dyn KeyExtractor>> {
+        self.settings.fair_by.as_ref()
     }
 
     /// The units that one request consumes.

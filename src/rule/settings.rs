@@ -24,6 +24,7 @@ pub(super) struct RuleSettings {
     pub(super) plans: Arc<[PlanQuotas]>,
     pub(super) prefix: Option<Arc<str>>,
     pub(super) key: Option<Arc<dyn KeyExtractor>>,
+    pub(super) fair_by: Option<Arc<dyn KeyExtractor>>,
     /// Without those of its file.
     pub(super) exemptions: Arc<Exemptions>,
     /// What its file says for all rules.

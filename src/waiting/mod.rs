@@ -9,15 +9,19 @@
 //! OpenCharge ── given back ──▶ WaitQueues: the first waiter of each queue asks
 //! ```
 //!
-//! A request that an overloaded store did not answer is in no queue: it waits for a slot to ask
-//! again.
+//! A newcomer that finds somebody overdue, or under lanes anybody, asks with a look and waits
+//! behind. A request that an overloaded store did not answer is in no queue: it waits for a slot to
+//! ask again.
 //!
 //! `src/layer/waiting.rs` says what a denial means for a waiter: it knows takes and decisions.
 
+mod line;
 mod open_charges;
+mod places;
 mod wait_queue;
 mod waiter;
 
+pub(crate) use line::lane_of;
 pub(crate) use open_charges::{OnSettled, OpenCharge, OpenCharges};
 pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill};
 pub(crate) use waiter::{Wait, WaitLimits, Waiter, WaitingSince};

@@ -5,37 +5,48 @@
 //! a second, and as soon as this process learns that units came back. The answer says how many
 //! units are left, and wakes as many waiters as these suffice for: the lowest cost first, and
 //! waiters of one cost in order of arrival.
+//!
+//! A waiter that has waited as long as its first retry-after said is *overdue*: it is the next, and
+//! nobody else of its queue is charged before it has its answer. If that denies it, since others
+//! have passed it before, nobody passes it until its new retry-after is over; if that answer denies
+//! it, too, and nobody of its queue was admitted, others have taken its units whom no queue of this
+//! process holds up: all may pass it until it is overdue again.
+//!
+//! Under `fair-by` the waiters of a queue are in lanes, which take turns: see `line.rs`.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{Instant, timeout_at};
 
+use super::line::{Line, Rank, Sleeper};
+use super::places::Places;
 use crate::sync::{OwnedTask, lock};
 
 /// The queues of all counts of a path. Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitQueues {
     counts: Arc<Mutex<Queues>>,
+    /// How many wait, for readers without the lock.
+    waiting: Arc<AtomicUsize>,
     slots: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct Queues {
     of: BTreeMap<QueueId, CountQueue>,
-    /// How many requests wait, by the hash of each count that bounds their number.
-    places: HashMap<u64, usize>,
+    /// Who waits, by the hash of each count that bounds their number.
+    places: HashMap<u64, Places>,
     /// Tasks that subscribe to the releases of permits, by the hash of their count.
     listeners: HashMap<u64, OwnedTask>,
-    /// How many places were given so far, and how many of them are in use.
+    /// How many places were given so far.
     arrivals: u64,
-    waiting: u64,
 }
 
 /// A queue: the store gives all its waiters the same answer, but for their cost.
@@ -47,12 +58,9 @@ pub(crate) struct QueueId {
     pub(crate) quotas: u64,
 }
 
-/// An order by cost, and then by arrival.
-type Rank = (u64, u64);
-
 #[derive(Debug)]
 struct CountQueue {
-    sleeping: BTreeMap<Rank, Arc<Notify>>,
+    line: Line,
     /// The waiters that were woken to ask and have no answer yet, the sum of their costs, and when
     /// the last of them was woken.
     asking: BTreeSet<Rank>,
@@ -66,6 +74,8 @@ struct CountQueue {
     refill: Option<Refill>,
     /// How often units came back.
     returns: u64,
+    /// How many of its waiters were admitted.
+    admitted: u64,
 }
 
 /// The place of one waiting request, until it is dropped.
@@ -73,24 +83,36 @@ struct CountQueue {
 pub(crate) struct WaitPlace {
     queues: WaitQueues,
     arrival: u64,
+    /// The lane of which it takes up a place.
+    lane: u16,
     /// The hashes of the counts whose number of waiters it counts towards.
     bounded_by: SmallVec<[u64; 1]>,
     /// Its queue, and its rank there. `None` until it was denied.
     at: Option<(QueueId, Rank)>,
+    /// When it is overdue, by its answers. `None` while only fallbacks have denied it.
+    overdue_at: Option<Instant>,
+    /// `Some` if it was overdue and denied once more, so that nobody passes it before it is again:
+    /// how many of its queue had been admitted then.
+    unpassed: Option<u64>,
     /// The `returns` of its queue when it was woken to ask.
     returns: AtomicU64,
-    changed: Arc<Notify>,
+    sleeper: Arc<Sleeper>,
 }
 
 /// What a denial says about the queue of a waiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lacking {
     pub(crate) queue: QueueId,
+    pub(crate) lane: u16,
     pub(crate) cost: u64,
     /// The units that are left for waiters of a lower cost.
     pub(crate) left: u64,
-    /// When there is room for its cost, if no units come back.
-    pub(crate) free_at: Instant,
+    /// When there is room for its cost, if no units come back. `None`: the take has only looked,
+    /// since others are before it.
+    pub(crate) free_at: Option<Instant>,
+    pub(crate) asked_at: Instant,
+    /// When it is overdue, by this answer. `None` by that of a fallback.
+    pub(crate) overdue_at: Option<Instant>,
 }
 
 /// What an answer that allows a take says about the waiters behind it.
@@ -142,30 +164,45 @@ const MAX_ASKING_AGAIN: usize = 16;
 
 impl WaitQueues {
     /// Returns a place if fewer than `max` requests wait for each of these counts, given by their
-    /// hashes.
+    /// hashes, or more in another lane than in this one, of which the youngest is denied then.
     pub(crate) fn enter(
         &self,
         bounded_by: impl Iterator<Item = u64>,
+        lane: u16,
         max: usize,
     ) -> Option<WaitPlace> {
         let bounded_by: SmallVec<[u64; 1]> = bounded_by.collect();
         let mut queues = lock(&self.counts);
-        let is_full = |hash| queues.places.get(hash).is_some_and(|number| *number >= max);
-        if max == 0 || self.are_closed() || bounded_by.iter().any(is_full) {
+        if max == 0 || self.are_closed() {
             return None;
         }
-        for hash in &bounded_by {
-            *queues.places.entry(*hash).or_default() += 1;
-        }
+        let of_count = |hash| match queues.places.get(hash) {
+            Some(places) => places.for_one_of(lane, max),
+            None => Some(None),
+        };
+        let displaced: SmallVec<[_; 1]> = bounded_by.iter().map(of_count).collect::<Option<_>>()?;
         queues.arrivals += 1;
-        queues.waiting += 1;
+        let arrival = queues.arrivals;
+        let sleeper = Arc::new(Sleeper {
+            changed: Notify::new(),
+            since: Instant::now(),
+        });
+        for (hash, displaced) in bounded_by.iter().zip(displaced) {
+            let places = queues.places.entry(*hash).or_default();
+            displaced.into_iter().for_each(|it| places.remove(it));
+            places.add((lane, arrival), Arc::clone(&sleeper));
+        }
+        self.waiting.fetch_add(1, Ordering::Release);
         Some(WaitPlace {
             queues: self.clone(),
-            arrival: queues.arrivals,
+            arrival,
+            lane,
             bounded_by,
             at: None,
+            overdue_at: None,
+            unpassed: None,
             returns: AtomicU64::default(),
-            changed: Arc::default(),
+            sleeper,
         })
     }
 
@@ -173,8 +210,8 @@ impl WaitQueues {
     pub(crate) fn close(&self) {
         self.slots.close();
         let queues = lock(&self.counts);
-        let sleeping = queues.of.values().flat_map(|it| it.sleeping.values());
-        sleeping.for_each(|it| it.notify_one());
+        let sleeping = queues.of.values().flat_map(|it| it.line.sleepers());
+        sleeping.for_each(|it| it.changed.notify_one());
     }
 
     pub(crate) fn are_closed(&self) -> bool {
@@ -183,8 +220,52 @@ impl WaitQueues {
 
     /// How many requests wait now, and how many have begun to wait so far.
     pub(crate) fn numbers(&self) -> [u64; 2] {
+        let arrivals = lock(&self.counts).arrivals;
+        [self.waiting.load(Ordering::Relaxed) as u64, arrivals]
+    }
+
+    /// For how long that one sleeps which has waited longest.
+    pub(crate) fn longest(&self) -> Duration {
         let queues = lock(&self.counts);
-        [queues.waiting, queues.arrivals]
+        let sleeping = queues.of.values().flat_map(|it| it.line.sleepers());
+        let since = sleeping.map(|it| it.since).min();
+        since.map_or(Duration::ZERO, |it| it.elapsed())
+    }
+
+    /// The first of these queues in which somebody is overdue that came before the waiter at this
+    /// place, or before a newcomer; under lanes, in which anybody waits before a newcomer.
+    #[inline]
+    pub(crate) fn before(
+        &self,
+        queues: impl Iterator<Item = QueueId>,
+        has_lanes: bool,
+        place: Option<&WaitPlace>,
+    ) -> Option<QueueId> {
+        match self.waiting.load(Ordering::Acquire) {
+            0 => None,
+            _ => self.find_before(queues, has_lanes, place),
+        }
+    }
+
+    fn find_before(
+        &self,
+        mut ids: impl Iterator<Item = QueueId>,
+        has_lanes: bool,
+        place: Option<&WaitPlace>,
+    ) -> Option<QueueId> {
+        let arrival = place.map_or(u64::MAX, |it| it.arrival);
+        let own = place.and_then(|it| it.at).map(|(id, _)| id);
+        let queues = lock(&self.counts);
+        let is_before = |rank: &Rank| rank.is_overdue() && rank.arrival < arrival;
+        ids.find(|id| match queues.of.get(id) {
+            None => false,
+            Some(_) if has_lanes => place.is_none(),
+            Some(queue) => {
+                // Its own queue has woken it after those that ask.
+                let asking = queue.asking.first().filter(|_| own != Some(*id));
+                asking.is_some_and(is_before) || queue.line.first().as_ref().is_some_and(is_before)
+            }
+        })
     }
 
     /// Units of this count came back: the first waiter of each of its queues asks.
@@ -226,9 +307,9 @@ impl Queues {
         let Some(queue) = self.of.get_mut(&id) else {
             return false;
         };
-        queue.sleeping.remove(&rank);
+        queue.line.remove(rank);
         let asked = queue.is_answered(rank);
-        if queue.sleeping.is_empty() && queue.asking.is_empty() {
+        if queue.line.is_empty() && queue.asking.is_empty() {
             self.of.remove(&id);
             if self.of_count(id.count).next().is_none() {
                 self.listeners.remove(&id.count);
@@ -241,7 +322,7 @@ impl Queues {
 impl CountQueue {
     fn new(free_at: Instant, now: Instant) -> Self {
         Self {
-            sleeping: BTreeMap::new(),
+            line: Line::default(),
             asking: BTreeSet::new(),
             claimed: 0,
             woken_at: now,
@@ -249,6 +330,7 @@ impl CountQueue {
             asked_at: now,
             refill: None,
             returns: 0,
+            admitted: 0,
         }
     }
 
@@ -257,28 +339,18 @@ impl CountQueue {
         let now = Instant::now();
         self.returns += 1;
         (self.free_at, self.refill) = (now, None);
-        if let Some(rank) = self.first() {
+        if let Some(rank) = self.line.first() {
             self.wake(rank, now);
-        }
-    }
-
-    fn first(&self) -> Option<Rank> {
-        self.sleeping.first_key_value().map(|(rank, _)| *rank)
-    }
-
-    /// Lets the first waiter check whether it has to ask.
-    fn notify_first(&self) {
-        if let Some((_, first)) = self.sleeping.first_key_value() {
-            first.notify_one();
         }
     }
 
     /// Wakes this waiter, which asks.
     fn wake(&mut self, rank: Rank, now: Instant) {
-        if let Some(waiter) = self.sleeping.remove(&rank) {
-            waiter.notify_one();
+        if let Some(waiter) = self.line.remove(rank) {
+            waiter.changed.notify_one();
+            self.line.grant(rank);
             self.asking.insert(rank);
-            self.claimed = self.claimed.saturating_add(rank.0);
+            self.claimed = self.claimed.saturating_add(rank.cost);
             self.woken_at = now;
         }
     }
@@ -287,7 +359,8 @@ impl CountQueue {
     fn is_answered(&mut self, rank: Rank) -> bool {
         let asked = self.asking.remove(&rank);
         if asked {
-            self.claimed = self.claimed.saturating_sub(rank.0);
+            self.claimed = self.claimed.saturating_sub(rank.cost);
+            self.line.give_back(rank);
         }
         asked
     }
@@ -297,10 +370,10 @@ impl CountQueue {
     /// cost fits.
     fn wake_fitting(&mut self, left: u64, now: Instant) {
         let mut left = left.saturating_sub(self.claimed);
-        while let Some(rank) = self.first()
-            && rank.0.max(1) <= left
+        while let Some(rank) = self.line.first()
+            && rank.cost.max(1) <= left
         {
-            left -= rank.0;
+            left -= rank.cost;
             self.wake(rank, now);
         }
     }
@@ -312,8 +385,8 @@ impl CountQueue {
         let Some(refill) = self.refill else {
             return;
         };
-        while let Some(rank) = self.first() {
-            self.free_at = refill.at(self.claimed.saturating_add(rank.0.max(1)));
+        while let Some(rank) = self.line.first() {
+            self.free_at = refill.at(self.claimed.saturating_add(rank.cost.max(1)));
             if self.free_at > now || self.asking.len() >= MAX_ASKING {
                 return;
             }
@@ -326,7 +399,7 @@ impl CountQueue {
         let WaitBound { until, may_return } = bound;
         let is_over = until.is_some_and(|until| until <= now);
         let is_late = until.is_some_and(|until| until < self.free_at);
-        if !self.sleeping.contains_key(&rank) {
+        if !self.line.contains(rank) {
             return WaiterStep::Ask;
         }
         if is_late && (is_over || !may_return) {
@@ -337,9 +410,16 @@ impl CountQueue {
             ask_at = ask_at.max(self.woken_at + PATIENCE);
         }
         // The second waiter takes over if the first does not ask; the others check once a second.
-        let before = self.sleeping.range(..rank).take(2).count();
+        let before = self.line.before(rank);
         ask_at += [Duration::ZERO, PATIENCE, 2 * PATIENCE][before];
         if is_over || ask_at <= now {
+            // Nobody seems to poll those before it.
+            for _ in 0..before {
+                self.line
+                    .first()
+                    .into_iter()
+                    .for_each(|it| self.wake(it, now));
+            }
             self.wake(rank, now);
             return WaiterStep::Ask;
         }
@@ -370,28 +450,48 @@ enum WaiterStep {
 impl WaitPlace {
     /// The request was denied: it waits in this queue from now on.
     pub(crate) fn denied(&mut self, by: Lacking) {
-        let (now, rank) = (Instant::now(), (by.cost, self.arrival));
+        let now = Instant::now();
         let mut queues = lock(&self.queues.counts);
+        // Who has only looked was not denied.
+        let is_due = |at| at <= by.asked_at && by.free_at.is_some();
+        if by.overdue_at.is_some() && self.overdue_at.is_none_or(is_due) {
+            let admitted = queues.of.get(&by.queue).map_or(0, |it| it.admitted);
+            let again = self.overdue_at.and(Some(admitted));
+            self.unpassed = again.filter(|_| self.unpassed != again);
+            self.overdue_at = by.overdue_at;
+        }
+        let is_overdue = self.unpassed.is_some() || self.overdue_at.is_some_and(|at| at <= now);
+        let rank = Rank::new(by.lane, self.arrival, by.cost, is_overdue);
         let before = self.at.replace((by.queue, rank));
         // Units may have come back since the store answered its question.
         let returns = self.returns.load(Ordering::Relaxed);
         let same = before.is_some_and(|(id, _)| id == by.queue);
         let queue = queues.of.get(&by.queue);
         let crossed = same && queue.is_some_and(|queue| queue.returns != returns);
-        let free_at = if crossed { now } else { by.free_at };
+        let free_at = by.free_at.filter(|_| !crossed).unwrap_or(now);
         // Enter the new queue before leaving the old one: an empty queue is dropped.
         let queue = queues.of.entry(by.queue);
         let queue = queue.or_insert_with(|| CountQueue::new(free_at, now));
-        queue.is_answered(rank);
-        queue.refill = None;
-        queue.sleeping.insert(rank, Arc::clone(&self.changed));
-        queue.asked_at = now;
-        // An answer about a higher cost does not say when a lower one fits.
-        if queue.first() == Some(rank) || free_at < queue.free_at {
-            queue.free_at = free_at;
+        before.inspect(|(_, before)| {
+            queue.is_answered(*before);
+        });
+        queue.line.add(rank, Arc::clone(&self.sleeper));
+        let first = queue.line.first();
+        let is_first = first == Some(rank);
+        // Who has only looked was told nothing of those before it.
+        if by.free_at.is_none() && queue.refill.is_some() {
+            queue.wake_due(now);
+        } else if by.free_at.is_some() || is_first {
+            queue.refill = None;
+            queue.asked_at = now;
+            // An answer about a higher cost does not say when a lower one fits.
+            let is_passed = first.is_some_and(|first| !first.is_overdue());
+            if is_first || is_passed && free_at < queue.free_at {
+                queue.free_at = free_at;
+            }
+            queue.wake_fitting(by.left, now);
         }
-        queue.wake_fitting(by.left, now);
-        queue.notify_first();
+        queue.line.notify_first();
         if let Some(before) = before.filter(|before| *before != (by.queue, rank)) {
             let asked = queues.leave(before);
             // It was woken to ask for that queue, and its question was about another one.
@@ -411,8 +511,15 @@ impl WaitPlace {
         timeout_at(until, slot).await.ok()?.ok()
     }
 
+    /// Whether it waits no more: nobody does, or a shorter lane has its place.
     pub(super) fn is_closed(&self) -> bool {
-        self.queues.are_closed()
+        self.is_displaced(&lock(&self.queues.counts)) || self.queues.are_closed()
+    }
+
+    fn is_displaced(&self, queues: &Queues) -> bool {
+        let place = (self.lane, self.arrival);
+        let mut places = self.bounded_by.iter().map(|hash| queues.places.get(hash));
+        places.any(|it| it.is_none_or(|it| !it.has(place)))
     }
 
     /// The request was allowed. `left` returns what is left of the count with this hash, for which
@@ -427,6 +534,8 @@ impl WaitPlace {
         queues.leave(at);
         if let Some(queue) = queues.of.get_mut(&at.0) {
             let now = Instant::now();
+            queue.line.grant(at.1);
+            queue.admitted += 1;
             queue.asked_at = now;
             if queue.returns == returns {
                 queue.refill = left.refill;
@@ -438,29 +547,56 @@ impl WaitPlace {
                 Some(_) => queue.wake_due(now),
                 None => queue.wake_fitting(left.units, now),
             }
-            queue.notify_first();
+            queue.line.notify_first();
         }
     }
 
     /// Waits until it has to ask. Returns false if it gives up: its time is over, or there is no
     /// room before that and no unit can come back. Once a second it also checks whether it
     /// `must_ask`.
-    pub(crate) async fn turn(&self, bound: WaitBound, must_ask: impl Fn() -> bool) -> bool {
+    pub(crate) async fn turn(&mut self, bound: WaitBound, must_ask: impl Fn() -> bool) -> bool {
         loop {
             let (now, must) = (Instant::now(), must_ask());
+            if self.overdue_at.is_some_and(|at| at <= now) && self.is_now_overdue() {
+                // So are others of this instant that came before it.
+                yield_now().await;
+            }
             let wake_at = match self.look(now, bound, must) {
                 WaiterStep::Ask => return true,
                 WaiterStep::GiveUp => return false,
                 WaiterStep::At(instant) => instant.min(now + ASK_EVERY),
             };
-            let wake_at = bound.until.into_iter().fold(wake_at, Instant::min);
-            let _ = timeout_at(wake_at, self.changed.notified()).await;
+            let overdue_at = self.overdue_at.filter(|at| *at > now);
+            let wake_at = bound
+                .until
+                .into_iter()
+                .chain(overdue_at)
+                .fold(wake_at, Instant::min);
+            let _ = timeout_at(wake_at, self.sleeper.changed.notified()).await;
         }
+    }
+
+    /// Whether it becomes overdue now.
+    fn is_now_overdue(&mut self) -> bool {
+        let Some((id, rank)) = self.at.filter(|(_, rank)| !rank.is_overdue()) else {
+            return false;
+        };
+        let mut queues = lock(&self.queues.counts);
+        let Some(queue) = queues.of.get_mut(&id) else {
+            return false;
+        };
+        let Some(sleeper) = queue.line.remove(rank) else {
+            return false;
+        };
+        let rank = Rank::new(rank.lane, rank.arrival, rank.cost, true);
+        queue.line.add(rank, sleeper);
+        self.at = Some((id, rank));
+        true
     }
 
     fn look(&self, now: Instant, bound: WaitBound, must: bool) -> WaiterStep {
         let mut queues = lock(&self.queues.counts);
-        if self.queues.are_closed() {
+        if self.queues.are_closed() || self.is_displaced(&queues) {
             return WaiterStep::GiveUp;
         }
         let Some((id, rank)) = self.at else {
@@ -479,7 +615,7 @@ impl WaitPlace {
             self.returns.store(queue.returns, Ordering::Relaxed);
             if queue.refill.is_some() {
                 queue.wake_due(now);
-                queue.notify_first();
+                queue.line.notify_first();
             }
         }
         look
@@ -489,11 +625,11 @@ impl WaitPlace {
 impl Drop for WaitPlace {
     fn drop(&mut self) {
         let mut queues = lock(&self.queues.counts);
-        queues.waiting -= 1;
+        self.queues.waiting.fetch_sub(1, Ordering::Release);
         for hash in &self.bounded_by {
             if let Entry::Occupied(mut places) = queues.places.entry(*hash) {
-                *places.get_mut() -= 1;
-                if *places.get() == 0 {
+                places.get_mut().remove((self.lane, self.arrival));
+                if places.get().is_empty() {
                     places.remove();
                 }
             }
@@ -507,7 +643,7 @@ impl Drop for WaitPlace {
             if asked {
                 queue.ask_now()
             } else {
-                queue.notify_first()
+                queue.line.notify_first()
             }
         }
     }
@@ -517,6 +653,7 @@ impl Default for WaitQueues {
     fn default() -> Self {
         Self {
             counts: Arc::default(),
+            waiting: Arc::default(),
             slots: Arc::new(Semaphore::new(MAX_ASKING_AGAIN)),
         }
     }

@@ -6,7 +6,7 @@ use http::Extensions;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
-use super::wait_queue::{ASK_EVERY, Lacking, Left, WaitBound, WaitPlace, WaitQueues};
+use super::wait_queue::{ASK_EVERY, Lacking, Left, QueueId, WaitBound, WaitPlace, WaitQueues};
 use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
 
@@ -33,6 +33,22 @@ pub(crate) enum Wait {
     /// It may wait, and has waited in an outer layer since this instant.
     May(Option<Instant>),
     Did(Box<Waiter>),
+}
+
+impl Wait {
+    /// The first of these queues in which others are before the take.
+    pub(crate) fn behind(
+        &self,
+        queues: &WaitQueues,
+        of: impl Iterator<Item = QueueId>,
+        has_lanes: bool,
+    ) -> Option<QueueId> {
+        let place = match self {
+            Self::May(_) => None,
+            Self::Did(waiter) => Some(&waiter.place),
+        };
+        queues.before(of, has_lanes, place)
+    }
 }
 
 /// A request or call that waits, until this is dropped.
@@ -68,10 +84,11 @@ impl WaitLimits {
         &self,
         queues: &WaitQueues,
         bounded_by: impl Iterator<Item = u64>,
+        lane: u16,
         since: Instant,
     ) -> Option<Box<Waiter>> {
         let counted = self.waiting.try_acquire(self.max)?;
-        let place = queues.enter(bounded_by, (self.max / 4).max(1))?;
+        let place = queues.enter(bounded_by, lane, (self.max / 4).max(1))?;
         Some(Box::new(Waiter {
             since,
             bound: WaitBound {
@@ -95,10 +112,8 @@ impl Waiter {
     /// The request was denied, and goes on waiting. Returns false if it gives up: the units that it
     /// lacks come too late.
     pub(crate) fn denied(&mut self, lacking: Lacking, may_return: bool) -> bool {
-        let is_late = self
-            .bound
-            .until
-            .is_some_and(|until| lacking.free_at > until);
+        let until = self.bound.until.zip(lacking.free_at);
+        let is_late = until.is_some_and(|(until, free_at)| free_at > until);
         if is_late && !may_return {
             return false;
         }

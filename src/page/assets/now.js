@@ -146,6 +146,7 @@ function rare({ total, denied_by: by, quotas }) {
   add(total.refunded, "units refunded");
   add(total.proceeded, "admitted without a decision");
   add(total.waiting, "waiting");
+  add(total.longest_wait_ms, "ms the longest wait");
   add(total.waited, "waited");
   add(total.blocked, "blocked by an operator");
   return said.join(" · ");

@@ -1,0 +1,58 @@
+//! The places of those that wait for one count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::line::Sleeper;
+
+/// Who waits, by lane and arrival.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    lanes: BTreeMap<u16, BTreeMap<u64, Arc<Sleeper>>>,
+    taken: usize,
+}
+
+/// A place: its lane, and when its waiter arrived.
+pub(super) type Place = (u16, u64);
+
+impl Places {
+    pub(super) fn add(&mut self, (lane, arrival): Place, sleeper: Arc<Sleeper>) {
+        self.lanes.entry(lane).or_default().insert(arrival, sleeper);
+        self.taken += 1;
+    }
+
+    /// Its waiter leaves, or is denied.
+    pub(super) fn remove(&mut self, (lane, arrival): Place) {
+        let Some(of_lane) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        if let Some(sleeper) = of_lane.remove(&arrival) {
+            self.taken -= 1;
+            sleeper.changed.notify_one();
+        }
+        if of_lane.is_empty() {
+            self.lanes.remove(&lane);
+        }
+    }
+
+    pub(super) fn has(&self, (lane, arrival): Place) -> bool {
+        let lane = self.lanes.get(&lane);
+        lane.is_some_and(|it| it.contains_key(&arrival))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken == 0
+    }
+
+    /// Whose place, of `max`, one more of this lane would have: `Some(None)` if one is free, and
+    /// else that of the youngest of the longest lane, if its own is shorter.
+    pub(super) fn for_one_of(&self, lane: u16, max: usize) -> Option<Option<Place>> {
+        if self.taken < max {
+            return Some(None);
+        }
+        let own = self.lanes.get(&lane).map_or(0, BTreeMap::len);
+        let (longest, waiters) = self.lanes.iter().max_by_key(|(_, it)| it.len())?;
+        let (youngest, _) = waiters.last_key_value()?;
+        (own < waiters.len()).then_some(Some((*longest, *youngest)))
+    }
+}

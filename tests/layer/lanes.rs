@@ -1,0 +1,284 @@
+//! Those that wait take turns by lanes: `fair-by`.
+
+use crate::*;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn fair(algorithm: Algorithm, max: u64) -> Rule {
+    let rule = owned_rule("p", max, SECOND).with_algorithm(algorithm);
+    rule.with_fair_by(Header::new("x-tenant"))
+}
+
+/// In memory, so many milliseconds away.
+fn store_at(round_trip: u64) -> Arc<dyn Store> {
+    match round_trip {
+        0 => paused(),
+        _ => Arc::new(far(millis(round_trip))),
+    }
+}
+
+/// Behind so many requests of a loud tenant that come at once under 5 a second: how long a request
+/// of a quiet one waits that comes at this millisecond.
+async fn quiet_wait(algorithm: Algorithm, round_trip: u64, loud: usize, at: u64) -> Duration {
+    let limits = Limits::new([fair(algorithm, 5)]).store(store_at(round_trip));
+    let app = app(limits.layer("p").wait(PATIENCE));
+    let waiting: Vec<_> = (0..loud)
+        .map(|_| start(&app, 0, "/", "x-tenant: loud"))
+        .collect();
+    let answer = start(&app, at, "/", "x-tenant: quiet").await;
+    waiting.iter().for_each(JoinHandle::abort);
+    let answer = answer.expect("no panic");
+    assert_eq!(answer.status, 200, "{algorithm:?} behind {loud}");
+    answer.after
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_tenant_is_served_with_the_next_units() {
+    let mut late = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for (loud, at) in [(40, 50), (40, 900), (600, 50), (600, 900)] {
+            for round_trip in [0, 2, 30] {
+                let waited = quiet_wait(algorithm, round_trip, loud, at).await;
+                let most = match algorithm {
+                    Algorithm::Gcra => millis(450),
+                    _ => millis(1_100 - at),
+                };
+                if waited > most {
+                    late.push(format!(
+                        "{algorithm:?} {round_trip} {loud} {at}: {waited:?}"
+                    ));
+                }
+            }
+        }
+    }
+    assert_eq!(late, Vec::<String>::new());
+}
+
+/// What each of these tenants was served in so many seconds, of 100 a second, if each asks for
+/// costs up to this, so many units a second.
+async fn served(rule: Rule, round_trip: u64, rates: &[u64], costs: u64, seconds: u64) -> Vec<u64> {
+    let limits = Limits::new([rule]).store(store_at(round_trip));
+    let served: Arc<Vec<AtomicUsize>> =
+        Arc::new(rates.iter().map(|_| AtomicUsize::new(0)).collect());
+    let mut tasks = Vec::new();
+    for (tenant, rate) in rates.iter().enumerate() {
+        let (limits, served, rate) = (limits.clone(), Arc::clone(&served), *rate);
+        tasks.push(tokio::spawn(async move {
+            let mut random = kit::random::Random::new(tenant as u64);
+            let mut calls = tokio::task::JoinSet::new();
+            loop {
+                let cost = 1 + random.below(costs);
+                let call = limits
+                    .check("p", "k")
+                    .cost(cost)
+                    .fair_by(format!("tenant {tenant}"));
+                let (call, served) = (call.wait(PATIENCE).into_future(), Arc::clone(&served));
+                calls.spawn(async move {
+                    if call.await.is_ok() {
+                        served[tenant].fetch_add(cost as usize, Ordering::Relaxed);
+                    }
+                });
+                sleep(Duration::from_micros(cost * 1_000_000 / rate)).await;
+            }
+        }));
+    }
+    sleep(Duration::from_secs(seconds)).await;
+    tasks.iter().for_each(JoinHandle::abort);
+    let served = served.iter().map(|it| it.load(Ordering::Relaxed) as u64);
+    served.collect()
+}
+
+/// Jain's index of fairness: 1 if all are equal.
+fn fairness(served: &[u64]) -> f64 {
+    let sum: u64 = served.iter().sum();
+    let squares: u64 = served.iter().map(|it| it * it).sum();
+    (sum * sum) as f64 / (served.len() as u64 * squares) as f64
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_tenants_share_alike() {
+    let mut wrong = Vec::new();
+    let rates: Vec<u64> = (0..10).map(|at| if at == 0 { 200 } else { 20 }).collect();
+    for algorithm in [Algorithm::SlidingLog, Algorithm::Gcra] {
+        for round_trip in [0, 30] {
+            for costs in [1, 5] {
+                let rule = fair(algorithm, 100);
+                let served = served(rule, round_trip, &rates, costs, 60).await;
+                let (fairness, sum) = (fairness(&served), served.iter().sum::<u64>());
+                // Units of a log come in bursts, of which each is a round trip late.
+                let least = if algorithm == Algorithm::SlidingLog {
+                    5_880 - 4 * round_trip
+                } else {
+                    5_880
+                };
+                if fairness < 0.98 || sum < least {
+                    wrong.push(format!(
+                        "{algorithm:?} {round_trip} {costs}: {fairness} {sum}"
+                    ));
+                }
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Of two lanes that wait throughout, neither gets more than the largest costs of both ahead.
+#[tokio::test(start_paused = true)]
+async fn two_lanes_stay_close() {
+    for algorithm in Algorithm::ALL {
+        for round_trip in [0, 30] {
+            let limits = Limits::new([fair(algorithm, 100)]).store(store_at(round_trip));
+            let served = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+            let farthest = Arc::new(AtomicUsize::new(0));
+            let calls = (0..240).map(|at| {
+                let (lane, cost) = (at % 2, if at % 2 == 0 { 3 } else { 20 });
+                let call = limits.check("p", "k").cost(cost).fair_by(format!("{lane}"));
+                let call = call.wait(PATIENCE).into_future();
+                let (served, farthest) = (Arc::clone(&served), Arc::clone(&farthest));
+                tokio::spawn(async move {
+                    // All are there before units come.
+                    let first = call.await.is_ok();
+                    if first {
+                        served[lane].fetch_add(cost as usize, Ordering::Relaxed);
+                        let [one, other] = [0, 1].map(|it| served[it].load(Ordering::Relaxed));
+                        farthest.fetch_max(one.abs_diff(other), Ordering::Relaxed);
+                    }
+                })
+            });
+            // Whoever comes first is not in a lane.
+            limits.check("p", "k").cost(100).await.expect("all");
+            let calls: Vec<_> = calls.collect();
+            sleep(6 * SECOND).await;
+            calls.iter().for_each(JoinHandle::abort);
+            let farthest = farthest.load(Ordering::Relaxed);
+            assert!(
+                farthest <= 23,
+                "{algorithm:?} {round_trip}: {farthest}, {served:?}"
+            );
+        }
+    }
+}
+
+/// The places are used up by one tenant: whoever else comes takes the place of its youngest.
+#[tokio::test(start_paused = true)]
+async fn a_shorter_lane_has_a_place() {
+    let limits = Limits::new([fair(Algorithm::SlidingLog, 1)]).store(paused());
+    let app = app(limits.layer("p").max_waiting(16).wait(PATIENCE));
+    let begun = Instant::now();
+    let loud: Vec<_> = (0..6)
+        .map(|at| start(&app, at, "/", "x-tenant: loud"))
+        .collect();
+    sleep(millis(10)).await;
+    // One was served, four wait, and one has no place.
+    assert!(loud[5].is_finished() && !loud[4].is_finished());
+    let quiet = ["x-tenant: quiet", "x-tenant: other", ""].map(|of| start(&app, 0, "/", of));
+    sleep(millis(10)).await;
+    assert!(loud[2..].iter().all(JoinHandle::is_finished), "denied");
+    let denied = loud
+        .into_iter()
+        .nth(4)
+        .expect("one")
+        .await
+        .expect("no panic");
+    assert_eq!(denied.status, 429);
+    assert!(denied.field("retry-after").is_some());
+    // Each has one place now.
+    assert_eq!(ask(&app, "/", "x-tenant: quiet").await.status, 429);
+    assert_eq!(ask(&app, "/", "x-tenant: loud").await.status, 429);
+    let quiet = done(quiet).await;
+    assert!(quiet.iter().all(|it| it.status == 200));
+    assert!(begun.elapsed() < millis(4_100), "{:?}", begun.elapsed());
+    assert_eq!(limits.snapshot().rules[0].waiting, 0);
+}
+
+/// With lanes, too, an even pace and a quota are used as if nobody waited.
+#[tokio::test(start_paused = true)]
+async fn lanes_use_the_quota() {
+    let rule =
+        |rest: &str| format!("[rules.p]\nfair-by = \"header:x-tenant\"\nwindow = \"1s\"\n{rest}");
+    for (max, turn, round_trip) in [(20, millis(50), 2), (200, millis(5), 30)] {
+        let store = far(millis(round_trip));
+        let outgoing = format!("max-count = {max}\noutgoing = true\npace = \"even\"");
+        let limits = of_toml(&rule(&outgoing)).store(store.clone());
+        let partner = limits.outgoing("p").wait(10 * SECOND);
+        let begun = Instant::now();
+        let turns = (0..100).map(|at| {
+            let partner = partner.clone().fair_by(format!("{}", at % 7));
+            async move { partner.ready("us").await.map(drop) }
+        });
+        assert!(join_all(turns).await.iter().all(Result::is_ok));
+        let (took, asked) = (begun.elapsed(), store.takes().len());
+        let most = turn * 100 + 3 * millis(round_trip);
+        assert!(took <= most, "{max}: {took:?} for {most:?}");
+        assert!((190..=230).contains(&asked), "{max}: {asked} questions");
+    }
+    let limits = of_toml(&rule("max-count = 400")).store(far(SECOND / 100));
+    let app = app(limits.layer("p").max_waiting(4_096).wait(2 * SECOND));
+    let requests = (0..4_000_u64).map(|at| {
+        let tenant = format!("x-tenant: {}", at % 5);
+        let at = at.saturating_sub(1_000) * 1_000 / 600;
+        (at, start(&app, at, "/", &tenant))
+    });
+    let mut admitted = Vec::new();
+    for (at, request) in requests.collect::<Vec<_>>() {
+        let answer = request.await.expect("no panic");
+        if answer.status == 200 {
+            admitted.push(millis(at) + answer.after);
+        }
+    }
+    for second in 1..5 {
+        let second_of = millis(1_000 * second)..millis(1_000 * second + 1_000);
+        let number = admitted.iter().filter(|at| second_of.contains(*at)).count();
+        assert!(number >= 360, "{number} in second {second}");
+    }
+}
+
+/// A future that is kept but not polled holds up nobody for long, in no lane.
+#[tokio::test(start_paused = true)]
+async fn a_future_that_is_not_polled_holds_up_no_lane() {
+    for round_trip in [0, 10] {
+        let limits = Limits::new([fair(Algorithm::SlidingLog, 5)]).store(store_at(round_trip));
+        let app = app(limits.layer("p").wait(PATIENCE));
+        let take_all = start(&app, 0, "/", "x-tenant: a");
+        done((0..4).map(|_| start(&app, 0, "/", "x-tenant: a"))).await;
+        take_all.await.expect("no panic");
+        let mut stands = Box::pin(ask(&app, "/", "x-tenant: a"));
+        assert!(timeout(millis(150), &mut stands).await.is_err());
+        let asked =
+            ["a", "b", "c", "a", "b"].map(|of| start(&app, 0, "/", &format!("x-tenant: {of}")));
+        let answers = done(asked).await;
+        let after: Vec<_> = answers.iter().map(Answer::millis).collect();
+        assert!(after.iter().all(|it| *it < 2_600), "{after:?}");
+        // Later it delays others once more at most.
+        sleep(2 * SECOND).await;
+        let answers = done((0..4).map(|_| start(&app, 0, "/", "x-tenant: b"))).await;
+        let at_once = answers.iter().all(|it| it.millis() < 600);
+        assert!(
+            at_once,
+            "{:?}",
+            answers.iter().map(Answer::millis).collect::<Vec<_>>()
+        );
+        assert_eq!(stands.await.status, 200);
+    }
+}
+
+/// A reload may bring lanes to those that wait already.
+#[tokio::test(start_paused = true)]
+async fn lanes_that_a_reload_brings() {
+    let rules = |rest: &str| format!("[rules.p]\nwindow = \"1s\"\nmax-count = 5\n{rest}");
+    let limits = of_toml(&rules("")).store(paused());
+    let app = app(limits.layer("p").wait(PATIENCE));
+    let loud: Vec<_> = (0..60)
+        .map(|_| start(&app, 0, "/", "x-tenant: loud"))
+        .collect();
+    sleep(millis(1_500)).await;
+    let lanes = rules("fair-by = \"header:x-tenant\"");
+    limits
+        .rules()
+        .replace(Rules::from_toml(&lanes).expect("valid"));
+    let quiet = start(&app, 1_000, "/", "x-tenant: quiet")
+        .await
+        .expect("no panic");
+    assert!(quiet.status == 200 && quiet.millis() < 1_100, "{quiet:?}");
+    loud.iter().for_each(JoinHandle::abort);
+}

@@ -1,0 +1,128 @@
+//! Whose turn it is among those that wait: the bound on being passed.
+
+use kit::near;
+use tidegate::store::Ask;
+
+use crate::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn rule(algorithm: Algorithm, max: u64) -> Rule {
+    owned_rule("p", max, SECOND).with_algorithm(algorithm)
+}
+
+/// In memory, so many milliseconds away.
+fn store_at(round_trip: u64) -> Arc<dyn Store> {
+    let way = Duration::from_micros(round_trip * 500);
+    match round_trip {
+        0 => paused(),
+        _ => {
+            let store = Stub::delayed(paused(), move || (way, way));
+            Arc::new(store.capabilities_fn(|memory| memory.capabilities()))
+        }
+    }
+}
+
+/// Asks for so much again and again. What it does with it takes no time.
+fn keep_asking(limits: &Limits, cost: u64) -> JoinHandle<()> {
+    let limits = limits.clone();
+    tokio::spawn(async move {
+        loop {
+            let admitted = limits.check("p", "k").cost(cost).wait(PATIENCE).await;
+            drop(admitted.expect("patience"));
+            tokio::task::yield_now().await;
+        }
+    })
+}
+
+/// How long one call of cost 80 waits among twenty that always wait for 10 each, of 100 a second.
+async fn costly_wait(rule: Rule, store: impl Store) -> Duration {
+    let limits = Limits::new([rule]).store(store);
+    let others: Vec<_> = (0..20).map(|_| keep_asking(&limits, 10)).collect();
+    sleep(millis(2_345)).await;
+    let came = Instant::now();
+    let call = limits.check("p", "k").cost(80).wait(PATIENCE);
+    let admitted = timeout(10 * SECOND, call).await;
+    others.iter().for_each(JoinHandle::abort);
+    match admitted {
+        Ok(admitted) => drop(admitted.expect("patience")),
+        Err(_) => return Duration::MAX,
+    }
+    came.elapsed()
+}
+
+/// The twenty that came before it have their turns, 200 units, and then it has its own.
+#[tokio::test(start_paused = true)]
+async fn a_costly_call_has_its_turn_among_cheap_ones() {
+    let mut late = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for round_trip in [0, 2, 30] {
+            for at_a_time in [None, Some(50)] {
+                let rule = rule(algorithm, 100);
+                let rule = match at_a_time {
+                    Some(number) => rule.with_max_concurrent(number).expect("permits"),
+                    None => rule,
+                };
+                let waited = costly_wait(rule, store_at(round_trip)).await;
+                if waited > millis(2_900) {
+                    late.push(format!(
+                        "{algorithm:?} {round_trip} {at_a_time:?}: {waited:?}"
+                    ));
+                }
+            }
+        }
+    }
+    assert_eq!(late, Vec::<String>::new());
+}
+
+/// The same on Redis, where everything takes longer.
+#[tokio::test]
+async fn a_costly_call_has_its_turn_on_redis() {
+    let (_server, store) = near().await;
+    let waits = Algorithm::ALL.map(|algorithm| {
+        let store = store.clone().prefix(format!("{algorithm:?}:"));
+        let rule = rule(algorithm, 100).with_max_concurrent(50);
+        costly_wait(rule.expect("permits"), store)
+    });
+    let waited = join_all(waits).await;
+    assert!(waited.iter().all(|it| *it < millis(4_000)), "{waited:?}");
+}
+
+/// Cheaper ones pass it until it has waited as long as it was told. From then on a newcomer looks.
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_behind_one_that_is_overdue_looks() {
+    for algorithm in Algorithm::ALL {
+        let store = far(millis(2));
+        let limits = Limits::new([rule(algorithm, 2)]).store(store.clone());
+        let call = |cost| {
+            limits
+                .check("p", "k")
+                .cost(cost)
+                .wait(PATIENCE)
+                .into_future()
+        };
+        let newcomers = (0..40).map(|at| {
+            let call = call(1);
+            tokio::spawn(async move {
+                sleep(millis(300 * at)).await;
+                call.await.map(drop)
+            })
+        });
+        let newcomers: Vec<_> = newcomers.collect();
+        sleep(millis(650)).await;
+        let came = Instant::now();
+        let admitted = timeout(4 * SECOND, call(2)).await;
+        assert!(admitted.is_ok_and(|it| it.is_ok()), "{algorithm:?}");
+        // A fixed window brings all of its units at once.
+        let looks = store.asked(Ask::only_looks);
+        let is_looked = looks > 0 || algorithm == Algorithm::FixedWindow;
+        assert!(is_looked, "{algorithm:?}: {:?}", came.elapsed());
+        // Who never fits, or waits in vain, does not wait.
+        for (cost, patience) in [(3, PATIENCE), (1, millis(1))] {
+            let begun = Instant::now();
+            let denied = limits.check("p", "k").cost(cost).wait(patience).await;
+            assert!(denied.is_err() && begun.elapsed() < millis(10));
+        }
+        newcomers.iter().for_each(JoinHandle::abort);
+    }
+}
