@@ -1,8 +1,11 @@
-//! Random histories of calls that wait, run, give back and are aborted while their rule is replaced, in
-//! paused time, in memory and on Redis: each is admitted as the rule of its last question allows, nobody
-//! waits beyond its patience, a change is heard within a second, and all are served at last.
+//! Random histories of calls that wait, run, give back and are aborted while their rule is
+//! replaced, in paused time, in memory and on Redis: each is admitted as the rule of its last
+//! question allows, nobody waits beyond its patience, a change is heard within a second, and all
+//! are served at last. Nobody who costs as much or more passes one that has waited for a window,
+//! and lanes share alike.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use kit::clocked::clock_at;
@@ -71,8 +74,21 @@ struct World {
     limits: Limits,
     now: Cell<(Now, Instant)>,
     admitted: RefCell<Vec<Admitted>>,
-    /// When each that waits came.
-    waiting: RefCell<Vec<(u64, Instant)>>,
+    waiting: RefCell<Vec<Waiting>>,
+    /// Whether calls say their lanes.
+    has_lanes: bool,
+    /// How much more one lane was served than another one, by both, while calls of both waited.
+    ahead: RefCell<HashMap<(u64, u64), i64>>,
+    /// Who was admitted before an older one that has waited for a window.
+    passed: RefCell<Vec<(Instant, Waiting, Waiting)>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    number: u64,
+    came: Instant,
+    cost: u64,
+    lane: u64,
 }
 
 /// Another store, on a runtime of its own. The time of the test stands still while it is asked.
@@ -120,7 +136,7 @@ impl Store for Elsewhere {
 }
 
 impl World {
-    fn new(store: impl Store) -> Self {
+    fn new(store: impl Store, has_lanes: bool) -> Self {
         let now = Now::Limited {
             max: 3,
             at_a_time: None,
@@ -130,12 +146,49 @@ impl World {
             now: Cell::new((now, Instant::now())),
             admitted: RefCell::default(),
             waiting: RefCell::default(),
+            has_lanes,
+            ahead: RefCell::default(),
+            passed: RefCell::default(),
         }
     }
 
     fn replace(&self, now: Now) {
         self.now.set((now, Instant::now()));
         self.limits.rules().replace(now.rules());
+        self.ahead.borrow_mut().clear();
+    }
+
+    /// Whose turn it was when this one was admitted.
+    fn check_turn(&self, one: Waiting) {
+        let (now, (rule, since)) = (Instant::now(), self.now.get());
+        let Now::Limited { max, at_a_time } = rule else {
+            return;
+        };
+        let is_of_rule = |it: &Waiting| now - since.max(it.came) > SECOND + millis(2);
+        let waiting = self.waiting.borrow();
+        let passed = waiting.iter().find(|it| {
+            let is_older = it.came < one.came && is_of_rule(it);
+            it.lane == one.lane && is_older && it.cost <= one.cost.min(max)
+        });
+        // Several may be woken at a time, in whatever order they are polled.
+        if let Some(passed) = passed.filter(|_| at_a_time.is_none()) {
+            self.passed.borrow_mut().push((now, one, *passed));
+        }
+        // After a reload each asks once for itself.
+        let is_asking = now - since <= SECOND + millis(2);
+        if !self.has_lanes || at_a_time.is_some() || is_asking {
+            return;
+        }
+        let mut ahead = self.ahead.borrow_mut();
+        let waits = |lane| waiting.iter().any(|it| it.lane == lane && it.cost <= max);
+        for lane in (0..3).filter(|lane| *lane != one.lane) {
+            let cost = one.cost.max(1) as i64;
+            *ahead.entry((one.lane, lane)).or_default() += cost;
+            *ahead.entry((lane, one.lane)).or_default() -= cost;
+        }
+        ahead.retain(|(one, other), _| waits(*one) && waits(*other));
+        let farthest = ahead.iter().find(|(_, units)| units.abs() > 4);
+        assert!(farthest.is_none(), "{farthest:?} {waiting:?}");
     }
 
     /// The handler begins within the poll that heard the decision, so under the rule of that.
@@ -166,11 +219,22 @@ impl World {
         let (cost, patience) = (random.below(3), millis(random.below(5_000)));
         let (takes, fails) = (millis(random.below(400)), random.below(3) == 0);
         let came = Instant::now();
-        self.waiting.borrow_mut().push((number, came));
+        let lane = if self.has_lanes { random.below(3) } else { 0 };
+        let one = Waiting {
+            number,
+            came,
+            cost,
+            lane,
+        };
+        self.waiting.borrow_mut().push(one);
         let leaves = Leaves(&self, number);
-        let call = self.limits.call("p").cost(cost).wait(patience);
+        let mut call = self.limits.call("p").cost(cost).wait(patience);
+        if self.has_lanes {
+            call = call.fair_by(format!("{lane}"));
+        }
         let ran = call.try_run(async || {
             drop(leaves);
+            self.check_turn(one);
             let (is_given_back, runs) = self.admits(cost);
             // Whoever is aborted gives its permit back, and no units.
             let _ends = Ends(Rc::clone(&runs));
@@ -189,6 +253,18 @@ impl World {
 
     /// Whom nothing limits any more does not wait on.
     fn assert_heard(&self) {
+        let mut passed = self.passed.borrow_mut();
+        let waits = |one: Waiting| {
+            self.waiting
+                .borrow()
+                .iter()
+                .any(|it| it.number == one.number)
+        };
+        let wrong = passed
+            .iter()
+            .find(|(at, _, it)| at.elapsed() > millis(1) && waits(*it));
+        assert!(wrong.is_none(), "the first passes the second: {wrong:?}");
+        passed.retain(|(at, ..)| at.elapsed() <= millis(1));
         let (now, since) = self.now.get();
         if matches!(now, Now::Limited { .. }) || since.elapsed() < SECOND + millis(10) {
             return;
@@ -205,7 +281,7 @@ struct Leaves<'a>(&'a World, u64);
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.borrow_mut();
-        waiting.retain(|(number, _)| *number != self.1);
+        waiting.retain(|it| it.number != self.1);
     }
 }
 
@@ -218,7 +294,8 @@ impl Drop for Ends {
 }
 
 async fn history(mut random: Random, store: impl Store) {
-    let (world, mut tasks) = (Rc::new(World::new(store)), Vec::new());
+    let (has_lanes, mut tasks) = (random.is(50), Vec::new());
+    let world = Rc::new(World::new(store, has_lanes));
     for number in 0..40 {
         match random.below(8) {
             0 => world.replace(Now::any(&mut random)),
@@ -265,7 +342,7 @@ fn histories<S: Store>(own: u64, store: impl Fn(u64) -> S) {
 
 #[test]
 fn each_is_admitted_by_the_rule_of_its_last_question() {
-    histories(80, |_| MemoryStore::new().tokio_clock());
+    histories(2_000, |_| MemoryStore::new().tokio_clock());
 }
 
 #[test]

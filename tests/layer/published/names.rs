@@ -140,7 +140,7 @@ async fn so_many_series_has_a_rule() {
     let limits = limits([rule, per_hour("unused", 5)]).store(store);
     send_many(&app(limits.layer("getId")), 1).await;
     let text = published(&limits);
-    assert_eq!(text.series_with("rule", "getId"), 32 + 2 + 16);
+    assert_eq!(text.series_with("rule", "getId"), 33 + 2 + 16);
     assert_eq!(text.series_with("rule", "unused"), 0);
 }
 
