@@ -70,6 +70,20 @@ grep -noE '`[A-Za-z0-9_.][A-Za-z0-9_/.-]*(\.(rs|lua|sh|md|js|py)|[a-z_]/)`' READ
     }
     END { exit wrong }
   ' >&2
+# The types, functions and modules that CONTRIBUTING names, and the functions of its drawings.
+defined() {
+  grep -rqE "\b(fn|mod|struct|enum|trait|type|const|static|function) $1\b" "${@:2}"
+}
+code=(src crates tests/kit lua)
+for name in $(grep -ohE '`([A-Za-z_]+::)*[A-Za-z_]+`' CONTRIBUTING.md | tr -d '`') \
+  $(grep -hE '^//!? ' src/layer/mod.rs crates/base/src/connection/mod.rs | grep -ohE '\b[A-Z][A-Za-z]+::[a-z_]+  '); do
+  files=("${code[@]}")
+  if [[ $name =~ ([A-Z][A-Za-z]*):: ]]; then
+    mapfile -t files < <(grep -rlE "\b(impl|struct|enum|trait)\b.*\b${BASH_REMATCH[1]}\b" "${code[@]}")
+  fi
+  test "${#files[@]}" -gt 0 && defined "${name##*::}" "${files[@]}" ||
+    { echo "tests/guide.sh: the guides name $name, which is not there" >&2; exit 1; }
+done
 # The test binaries that the page names.
 for binary in $(grep -oE 'run\.sh [^`]*--test [a-z_]+' docs/*.md docs/evidence/*.md | grep -oE '[a-z_]+$' | sort -u); do
   test -d "tests/${binary/#hostile_/hostile/}" ||

@@ -135,7 +135,7 @@ impl<T: Counter> Counters<T> {
         Decision::from_states(verdict, Source::Local, cost, states, receipt)
     }
 
-    /// Charges up to `units`, also above the limits: as many as fit under `most` of each quota.
+    /// Charges up to `units`, also above the limits: as many as fit under `limit_of` each quota.
     /// Returns their number.
     pub(super) fn owe(
         &mut self,

@@ -275,7 +275,7 @@ impl SlidingLog {
         (verdict, Some(Receipt::new(now, self.serial, cost)))
     }
 
-    /// Charges up to `units`, also above the limits: as many as fit under `most` of each quota.
+    /// Charges up to `units`, also above the limits: as many as fit under `limit_of` each quota.
     /// Returns their number.
     pub(super) fn owe(
         &mut self,

@@ -56,7 +56,7 @@
 //
 //     RateLimit::call             rate_limit.rs        the service
 //       Gate::begin               gate.rs              the rule; none: the inner service is called
-//         Gate::take_for          gate.rs              exemption, plan, key and cost, from the head
+//         Gate::read_head         gate.rs              exemption, plan, key and cost, from the head
 //         Gate::decide            decide.rs            operators' keys; asks: a `Deciding`
 //           Gate::prepare         decide.rs            what is known when the store is asked
 //           Store::take           on through wrappers, store, flight and script: see below
