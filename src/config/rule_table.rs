@@ -22,23 +22,172 @@ const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst pa
 const MAX_CONCURRENT: &str = "max-concurrent";
 /// The other keys of a quota in a list. In a rule there is `absent`, too.
 const ENTRY_KEYS: &str = "name key subject hidden cost";
-/// The keys of a rule's table that say besides how requests are counted.
-const COUNT_KEYS: &str = "quotas algorithm sub-windows";
-/// The other keys of a rule's table.
-const KEYS: &str = "enabled key fair-by client-ip exempt cost on-error refund-on settles cost-above-max \
-     owe-at-most shadow plans outgoing hold-at-most hold-on lockout retry-after-jitter";
+/// The keys of a rule's table that are read beside its [settings](SETTINGS).
+const KEYS: [&str; 3] = [
+    QUOTA_KEYS,
+    MAX_CONCURRENT,
+    "quotas algorithm sub-windows enabled key",
+];
 /// The message for a key of earlier versions, in place of one that the key is unknown.
 const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
      busy a key: see capacity.md";
-/// The keys of a rule's table that are about permits.
-const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
-/// The keys that are about what is charged in quotas, and those that are about the cost of a
-/// request.
-const CHARGE_KEYS: &str = "cost refund-on settles cost-above-max owe-at-most algorithm sub-windows";
-const COST_KEYS: &str = "cost settles cost-above-max owe-at-most";
-/// The message for one of the charge keys in a table without quotas.
-const NOTHING_IS_CHARGED: &str = "nothing is charged, expected max-count and window beside \
-     max-concurrent: each request holds one permit";
+
+/// What the value of a setting makes of a rule, or of a part of one.
+type Reader<T> = fn(T, &Value<'_>, &Reading<'_>) -> Result<T, ConfigError>;
+/// Whether a rule has what a setting needs.
+type Need = fn(&Rule, &Reading<'_>) -> bool;
+
+/// What a setting may look at beside its value.
+struct Reading<'a> {
+    table: &'a Value<'a>,
+    file: &'a FileSwitches,
+    subjects: &'a Subjects,
+    client_ip: Option<&'a ClientIp>,
+}
+
+/// The settings of a rule's table, in the order in which they are read.
+const SETTINGS: [(&str, Reader<Rule>); 18] = [
+    ("plans", with_plans),
+    ("cost", |rule, cost, _| {
+        let algorithm = rule.algorithm().algorithm();
+        let cost = checked_cost(cost, algorithm, rule.quotas_at_cost())?;
+        Ok(rule.with_cost(cost))
+    }),
+    ("fair-by", |rule, names, reading| {
+        let (_, key) = named_key(names, reading.client_ip)?;
+        Ok(rule.with_fair_by(key))
+    }),
+    ("client-ip", |rule, table, _| {
+        let client_ip = Some(client_ip(table)?);
+        Ok(rule.with_exemptions(Exemptions {
+            client_ip,
+            ..Exemptions::default()
+        }))
+    }),
+    ("exempt", |it, list, _| {
+        Ok(it.with_exemptions(exemptions(list)?))
+    }),
+    ("retry-after-jitter", |rule, jitter, _| {
+        let percent = jitter.text("a share such as \"10%\"", |text| {
+            let percent: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
+            (percent <= 100).then_some(percent)
+        });
+        Ok(rule.with_retry_after_jitter(percent?))
+    }),
+    ("on-error", |it, name, _| {
+        Ok(it.with_on_error(on_error(name)?))
+    }),
+    ("outgoing", |rule, outgoing, reading| {
+        if !outgoing.boolean()? {
+            return Ok(rule);
+        }
+        let rule = outgoing.check(rule.with_outgoing())?;
+        for table in tables(reading.table) {
+            for (name, message) in WITHOUT_OUTGOING {
+                table.without(name, message)?;
+            }
+        }
+        Ok(rule)
+    }),
+    ("hold-on", |rule, hold_on, _| {
+        let statuses = hold_on.texts("a list of statuses", Outcomes::STATUSES, |status| {
+            Outcomes::statuses([status]).ok().map(|_| status)
+        })?;
+        hold_on.check(rule.with_hold_on(statuses))
+    }),
+    ("hold-at-most", |rule, at_most, _| {
+        match duration(at_most)? {
+            time if time < Duration::from_millis(1) => {
+                Err(at_most.mistake("no answer would hold a key, expected 1 ms or more"))
+            }
+            time => Ok(rule.with_hold_at_most(time)),
+        }
+    }),
+    ("lockout", |rule, table, reading| {
+        table.check(rule.with_lockout(lockout(table, reading)?))
+    }),
+    ("refund-on", |rule, refund_on, _| {
+        let outcomes = outcomes(refund_on)?;
+        refund_on.check(rule.with_refund_on(outcomes))
+    }),
+    ("settles", |it, is, _| Ok(it.with_settling(is.boolean()?))),
+    ("cost-above-max", |rule, choice, _| {
+        choice.text("\"reserve-max\"", |it| (it == "reserve-max").then_some(()))?;
+        Ok(rule.with_reserve_max())
+    }),
+    ("owe-at-most", |it, max, _| {
+        Ok(it.with_owe_at_most(units(max)?))
+    }),
+    ("permit-lease", |rule, lease, _| {
+        lease.check(rule.with_permit_lease(duration(lease)?))
+    }),
+    ("busy-retry-after", |rule, hint, _| {
+        let (ms, day) = (Duration::from_millis(1), Duration::from_secs(86_400));
+        match duration(hint)? {
+            after if (ms..=day).contains(&after) => Ok(rule.with_busy_retry(after)),
+            after => Err(hint.mistake(format!("a hint of {after:?}, expected 1 ms to 1 day"))),
+        }
+    }),
+    ("shadow", |rule, shadow, _| match shadow.is_table() {
+        true => Err(shadow.mistake(second_rule(rule.path()))),
+        false if shadow.boolean()? => Ok(rule.into_shadow()),
+        false => Ok(rule),
+    }),
+];
+
+/// What settings have no effect without: their keys, whether the rule has it, and the message where
+/// it does not.
+const NEEDS: [(&str, Need, &str); 7] = [
+    (
+        "hold-at-most hold-on",
+        |rule, _| rule.is_outgoing(),
+        "no key is held, expected outgoing = true beside it",
+    ),
+    (
+        "client-ip",
+        |rule, reading| {
+            let exempt = [rule.exemptions(), Some(&reading.file.exemptions)];
+            let mut exempt = exempt.into_iter().flatten();
+            let fair_by = |names: &Value<'_>| named_key(names, reading.client_ip);
+            let fair_by = reading.table.read("fair-by", fair_by).ok().flatten();
+            reading.subjects.have_client_ip()
+                || exempt.any(Exemptions::needs_address)
+                || fair_by.is_some_and(|(text, _)| names_client_ip(&text))
+        },
+        "no key is \"client-ip\", and no network is exempt",
+    ),
+    (
+        "cost-above-max",
+        |rule, _| rule.settles(),
+        "nothing charges the rest, expected settles = true beside it",
+    ),
+    (
+        "cost refund-on settles cost-above-max owe-at-most algorithm sub-windows",
+        |rule, _| rule.has_quotas(),
+        "nothing is charged, expected max-count and window beside max-concurrent: each request \
+         holds one permit",
+    ),
+    (
+        "cost settles cost-above-max owe-at-most",
+        |rule, _| rule.quotas_at_cost().next().is_some(),
+        "each quota has a cost of its own, expected one without: nothing counts the cost of a \
+         request",
+    ),
+    (
+        "lockout",
+        |rule, reading| {
+            let [on, _] = rule.lockout_outcomes();
+            let shows = on.is_none_or(|on| on.have_status() || on.contain_error());
+            shows || !(reading.file.is_shadow || rule.is_shadow())
+        },
+        "a shadow rule shows code no charge, expected outcomes in lockout.on",
+    ),
+    (
+        "permit-lease busy-retry-after",
+        |rule, _| rule.has_permits(),
+        "nothing holds a permit, expected max-concurrent beside it",
+    ),
+];
 
 /// The rule of the table `[rules.<path>]` in a file that says this for all its rules.
 pub(super) fn rule(
@@ -46,116 +195,34 @@ pub(super) fn rule(
     table: &Value<'_>,
     file: &FileSwitches,
 ) -> Result<Rule, ConfigError> {
+    const TABLES: &str = "shadow quotas client-ip exempt plans lockout";
     // TOML reads `[rules.api.v1]` as a table `v1` in the rule `api`.
-    let may_be_table = |name: &str| {
-        [
-            "shadow",
-            "quotas",
-            "client-ip",
-            "exempt",
-            "plans",
-            "lockout",
-        ]
-        .contains(&name)
-    };
+    let may_be_table = |name: &str| TABLES.split(' ').any(|it| it == name);
     let mut values = table.entries("a table of a rule")?;
     if let Some((_, inner)) = values.find(|(name, it)| it.is_table() && !may_be_table(name)) {
         let message = "a table inside of a rule, expected quotes around a path with dots, as in \
              [rules.\"api.v1\"]";
         return Err(inner.mistake(message));
     }
-    let known = [QUOTA_KEYS, MAX_CONCURRENT, PERMIT_KEYS, COUNT_KEYS, KEYS];
     table.without("lease", NO_LEASES)?;
-    table.only("a table of a rule", &known)?;
-    let own_client_ip = table.read("client-ip", client_ip)?;
-    let client_ip = own_client_ip.as_ref();
-    let client_ip = client_ip.or(file.exemptions.client_ip.as_ref());
-    let (rule, subjects) = with_quotas(path, table, client_ip)?;
-    let rule = table.set("plans", rule, |rule, plans| {
-        with_plans(rule, plans, table, &subjects, client_ip)
-    })?;
-    let rule = table.set("cost", rule, |rule, cost| {
-        let algorithm = rule.algorithm().algorithm();
-        let cost = checked_cost(cost, algorithm, rule.quotas_at_cost())?;
-        Ok(rule.with_cost(cost))
-    })?;
-    let mut exemptions = table.read("exempt", exemptions)?.unwrap_or_default();
-    exemptions.client_ip = own_client_ip.clone();
-    let needs_address = [&exemptions, &file.exemptions].map(Exemptions::needs_address);
-    let fair_by = table.read("fair-by", |names| named_key(names, client_ip))?;
-    let is_fair_by_ip = fair_by
-        .as_ref()
-        .is_some_and(|(text, _)| names_client_ip(text));
-    let reads_client_ip =
-        subjects.have_client_ip() || is_fair_by_ip || needs_address.contains(&true);
-    let rule = match fair_by {
-        Some((_, key)) => rule.with_fair_by(key),
-        None => rule,
+    let known = [&KEYS[..], &SETTINGS.map(|(name, _)| name)];
+    table.only("a table of a rule", &known.concat())?;
+    let own = table.read("client-ip", client_ip)?;
+    let client_ip = own.as_ref().or(file.exemptions.client_ip.as_ref());
+    let (mut rule, subjects) = with_quotas(path, table, client_ip)?;
+    let reading = Reading {
+        table,
+        file,
+        subjects: &subjects,
+        client_ip,
     };
-    let rule = rule.with_exemptions(exemptions);
-    let rule = table.set("retry-after-jitter", rule, |rule, jitter| {
-        let percent = jitter.text("a share such as \"10%\"", |text| {
-            let percent: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
-            (percent <= 100).then_some(percent)
-        });
-        Ok(rule.with_retry_after_jitter(percent?))
-    })?;
-    let rule = table.set("on-error", rule, |rule, choice| {
-        Ok(rule.with_on_error(on_error(choice)?))
-    })?;
-    let rule = with_outgoing(rule, table)?;
-    let rule = table.set("lockout", rule, |rule, lockout| {
-        lockout.check(rule.with_lockout(read_lockout(lockout)?))
-    })?;
-    if !reads_client_ip {
-        table.without(
-            "client-ip",
-            "no key is \"client-ip\", and no network is exempt",
-        )?;
+    for (name, read) in SETTINGS {
+        rule = table.set(name, rule, |rule, value| read(rule, value, &reading))?;
     }
-    let rule = table.set("refund-on", rule, |rule, refund_on| {
-        let outcomes = outcomes(refund_on)?;
-        refund_on.check(rule.with_refund_on(outcomes))
-    })?;
-    let rule = table.set("settles", rule, |rule, settles| {
-        Ok(rule.with_settling(settles.boolean()?))
-    })?;
-    let rule = table.set("cost-above-max", rule, |rule, choice| {
-        if !rule.settles() {
-            return Err(
-                choice.mistake("nothing charges the rest, expected settles = true beside it")
-            );
+    for (names, is_met, message) in NEEDS {
+        if !is_met(&rule, &reading) {
+            table.without(names, message)?;
         }
-        choice.text("\"reserve-max\"", |it| (it == "reserve-max").then_some(()))?;
-        Ok(rule.with_reserve_max())
-    })?;
-    let rule = table.set("owe-at-most", rule, |rule, max| {
-        Ok(rule.with_owe_at_most(units(max)?))
-    })?;
-    if !rule.has_quotas() {
-        table.without(CHARGE_KEYS, NOTHING_IS_CHARGED)?;
-    }
-    if rule.quotas_at_cost().next().is_none() {
-        let message = "each quota has a cost of its own, expected one without: nothing counts the \
-             cost of a request";
-        table.without(COST_KEYS, message)?;
-    }
-    let rule = with_permit_settings(rule, table)?;
-    let rule = table.set("shadow", rule, |rule, shadow| match shadow.is_table() {
-        true => Err(shadow.mistake(second_rule(path))),
-        false if shadow.boolean()? => Ok(rule.into_shadow()),
-        false => Ok(rule),
-    })?;
-    if let [Some(on), _] = rule.lockout_outcomes()
-        && !(on.have_status() || on.contain_error())
-        && (file.is_shadow || rule.is_shadow())
-    {
-        let message = "a shadow rule shows code no charge, expected outcomes in lockout.on";
-        table.without("lockout", message)?;
-    }
-    if !rule.has_permits() {
-        let message = "nothing holds a permit, expected max-concurrent beside it";
-        table.without(PERMIT_KEYS, message)?;
     }
     Ok(rule)
 }
@@ -203,88 +270,43 @@ fn has_any(table: &Value<'_>, names: &str) -> bool {
     tables(table).iter().any(|it| it.get_any(names).is_some())
 }
 
-/// The rule with what its table says of calls to a partner.
-fn with_outgoing(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
-    let rule = table.set("outgoing", rule, |rule, outgoing| {
-        if !outgoing.boolean()? {
-            return Ok(rule);
-        }
-        let rule = outgoing.check(rule.with_outgoing())?;
-        for table in tables(table) {
-            for (name, message) in WITHOUT_OUTGOING {
-                table.without(name, message)?;
-            }
-        }
-        Ok(rule)
-    })?;
-    if !rule.is_outgoing() {
-        let message = "no key is held, expected outgoing = true beside it";
-        table.without("hold-at-most hold-on", message)?;
-    }
-    let rule = table.set("hold-on", rule, |rule, hold_on| {
-        let statuses = hold_on.texts("a list of statuses", Outcomes::STATUSES, |status| {
-            Outcomes::statuses([status]).ok().map(|_| status)
-        })?;
-        hold_on.check(rule.with_hold_on(statuses))
-    })?;
-    table.set("hold-at-most", rule, |rule, at_most| {
-        match duration(at_most)? {
-            time if time < Duration::from_millis(1) => {
-                Err(at_most.mistake("no answer would hold a key, expected 1 ms or more"))
-            }
-            time => Ok(rule.with_hold_at_most(time)),
-        }
-    })
-}
-
 fn outcomes<'a>(list: &Value<'a>) -> Result<Vec<&'a str>, ConfigError> {
     list.texts("a list of outcomes", Outcomes::EXPECTED, |outcome| {
         Outcomes::parse([outcome]).ok().map(|_| outcome)
     })
 }
 
-fn read_lockout(table: &Value<'_>) -> Result<Lockout, ConfigError> {
+/// The settings of a lock-out, but for the number of failures that it needs.
+const LOCKOUT: [(&str, Reader<Lockout>); 6] = [
+    ("within", |it, time, _| Ok(it.within(duration(time)?))),
+    ("hold", |it, hold, _| {
+        let times = hold.list().ok_or_else(|| hold.not("a list of durations"))?;
+        let times = times.map(|time| duration(&time));
+        Ok(it.hold(times.collect::<Result<Vec<_>, _>>()?))
+    }),
+    ("forget-after", |it, time, _| {
+        Ok(it.forget_after(duration(time)?))
+    }),
+    ("on", |it, list, _| Ok(it.on(outcomes(list)?))),
+    ("reset-on", |it, list, _| Ok(it.reset_on(outcomes(list)?))),
+    ("subject", |it, name, _| {
+        Ok(it.subject(name.text("the name of a subject", Some)?))
+    }),
+];
+
+fn lockout(table: &Value<'_>, reading: &Reading<'_>) -> Result<Lockout, ConfigError> {
     let expected = "a lock-out: { after = 5, within = \"15m\", hold = [\"15m\"], on = [\"401\"] }";
-    table.only(
-        expected,
-        &["after within hold forget-after on reset-on subject"],
-    )?;
+    let known = [&["after"][..], &LOCKOUT.map(|(name, _)| name)];
+    table.only(expected, &known.concat())?;
     let number =
         |it: &Value<'_>| it.number_in(1..=Lockout::MAX_AFTER, "expected 1 to 100 failures");
     let after = table.read("after", number)?;
     let after = after.ok_or_else(|| table.mistake("no after, expected a number of failures"))?;
-    let lockout = table.set("within", Lockout::after(after), |lockout, within| {
-        Ok(lockout.within(duration(within)?))
-    })?;
-    let lockout = table.set("hold", lockout, |lockout, hold| {
-        let times = hold.list().ok_or_else(|| hold.not("a list of durations"))?;
-        let times = times.map(|time| duration(&time));
-        Ok(lockout.hold(times.collect::<Result<Vec<_>, _>>()?))
-    })?;
-    let lockout = table.set("forget-after", lockout, |lockout, time| {
-        Ok(lockout.forget_after(duration(time)?))
-    })?;
-    let lockout = table.set("on", lockout, |lockout, on| Ok(lockout.on(outcomes(on)?)))?;
-    let lockout = table.set("reset-on", lockout, |lockout, list| {
-        Ok(lockout.reset_on(outcomes(list)?))
-    })?;
-    table.set("subject", lockout, |lockout, name| {
-        Ok(lockout.subject(name.text("the name of a subject", Some)?))
-    })
-}
-
-/// The rule with what its table says of permits.
-fn with_permit_settings(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
-    let rule = table.set("permit-lease", rule, |rule, lease| {
-        lease.check(rule.with_permit_lease(duration(lease)?))
-    })?;
-    table.set("busy-retry-after", rule, |rule, hint| {
-        let (ms, day) = (Duration::from_millis(1), Duration::from_secs(86_400));
-        match duration(hint)? {
-            after if (ms..=day).contains(&after) => Ok(rule.with_busy_retry(after)),
-            after => Err(hint.mistake(format!("a hint of {after:?}, expected 1 ms to 1 day"))),
-        }
-    })
+    LOCKOUT
+        .iter()
+        .try_fold(Lockout::after(after), |it, (name, read)| {
+            table.set(name, it, |it, value| read(it, value, reading))
+        })
 }
 
 /// The rule of a path with its quotas, its algorithm and its key, and the subjects of its quotas.
@@ -316,13 +338,8 @@ fn with_quotas(
 }
 
 /// The rule with the plans of the table `plans`.
-fn with_plans(
-    rule: Rule,
-    plans: &Value<'_>,
-    rule_table: &Value<'_>,
-    subjects: &Subjects,
-    client_ip: Option<&ClientIp>,
-) -> Result<Rule, ConfigError> {
+fn with_plans(rule: Rule, plans: &Value<'_>, reading: &Reading<'_>) -> Result<Rule, ConfigError> {
+    let (subjects, client_ip) = (reading.subjects, reading.client_ip);
     let algorithm = rule.algorithm().algorithm();
     let of_plans = plans.entries("a table of plans")?.map(|(name, table)| {
         table.only(
@@ -333,7 +350,7 @@ fn with_plans(
             return Err(table.mistake(RuleError::EmptyPlan));
         }
         let entries = entries(&table, algorithm, &[ENTRY_KEYS], client_ip)?;
-        let is_paced = has_any(rule_table, "pace");
+        let is_paced = has_any(reading.table, "pace");
         if is_paced && has_any(&table, "max-count") && !has_any(&table, "pace burst") {
             let message = "the rule is paced, expected pace = \"even\" or a burst here, too";
             return Err(table.mistake(message));

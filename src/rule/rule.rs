@@ -172,7 +172,7 @@ impl Rule {
     /// rules. Default: none.
     #[cfg(feature = "config")]
     pub(crate) fn with_exemptions(self, exemptions: Exemptions) -> Self {
-        self.with(|it| it.exemptions = Arc::new(exemptions))
+        self.with(|it| it.exemptions = Arc::new(exemptions.and(&it.exemptions)))
     }
 
     /// This rule in a file that says this for all its rules, and nothing else.
