@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::outcomes::Outcomes;
-use super::policy::Policy;
+use super::policy::{Per, Policy};
 use super::rule::{OnError, Rule};
 use super::rule_error::RuleError;
 use super::settings::RuleSettings;
@@ -279,8 +279,7 @@ impl RuleSettings {
         let is_time = |time: &u64| (SECOND..=micros(Quota::MAX_WINDOW)).contains(time);
         let is_of_key = |policy: &Policy| {
             let place = self.place_of(policy.subject());
-            let is_of_window = !policy.is_concurrent() && policy.period().is_none();
-            is_of_window && self.holds_count(lockout, place, policy.cost())
+            policy.per == Per::Window && self.holds_count(lockout, place, policy.cost())
         };
         let is_small = |it: &&Policy| lockout.is_out_of_reach(it, self);
         Err(RuleError::Lockout(match () {

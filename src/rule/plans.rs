@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::policy::Policy;
+use super::policy::{Per, Policy};
 use super::quotas::{Quotas, check_policies};
 use super::raise::Factors;
 use super::resolved::Choice;
@@ -240,12 +240,11 @@ impl Rule {
 
     /// The rule that counts the cost of a request in a window and in each period, of each subject.
     pub(crate) fn for_all_periods(&self) -> Arc<Self> {
-        let periods = Period::ALL.map(Some);
         let mut all = Vec::new();
         for own in &self.settings.policies {
-            for period in [None].into_iter().chain(periods.clone()) {
-                let mut policy = Policy::from(Quota::per_day(1));
-                (policy.subject, policy.period) = (own.subject.clone(), period);
+            let periods = Period::ALL.map(|period| Policy::calendar(period, 1));
+            for mut policy in [Quota::per_day(1).into()].into_iter().chain(periods) {
+                policy.subject = own.subject.clone();
                 all.push(policy);
             }
         }
@@ -363,7 +362,7 @@ impl RuleSettings {
         for policy in &mut policies {
             policy.subject = policy.subject.take().or(first.map(Into::into));
             let own = self.period_beside(policy);
-            if let (Some(own), Some(period)) = (own, &mut policy.period) {
+            if let (Some(own), Per::Period(period)) = (own, &mut policy.per) {
                 period.complete_by(own);
             }
         }

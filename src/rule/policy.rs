@@ -29,10 +29,17 @@ pub struct Policy {
     pub(super) subject: Option<Arc<str>>,
     cost: Option<u64>,
     is_hidden: bool,
-    /// Whether it limits the requests in progress, and not those of a window.
-    is_concurrent: bool,
-    /// That of a calendar quota.
-    pub(super) period: Option<Period>,
+    pub(super) per: Per,
+}
+
+/// Of what a quota is the max.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Per {
+    Window,
+    /// A period of the calendar.
+    Period(Period),
+    /// The requests in progress.
+    AtATime,
 }
 
 impl Policy {
@@ -40,7 +47,7 @@ impl Policy {
     pub(super) const KINDS: [&str; 2] = ["max-count", "max-concurrent"];
 
     pub(super) fn kind(&self) -> &'static str {
-        Self::KINDS[usize::from(self.is_concurrent)]
+        Self::KINDS[usize::from(self.is_concurrent())]
     }
 
     /// A quota with a name. Characters of the name that a header field cannot contain are
@@ -81,7 +88,7 @@ impl Policy {
         // The window has no meaning: it is the shortest one.
         let max = max.min(Quota::MAX_UNITS);
         Self {
-            is_concurrent: true,
+            per: Per::AtATime,
             ..Self::from(Quota::from_micros(max, 1_000))
         }
     }
@@ -110,7 +117,7 @@ impl Policy {
         let max = max.min(Quota::MAX_UNITS);
         let quota = Quota::from_micros(max, period.usual_micros());
         Self {
-            period: Some(period),
+            per: Per::Period(period),
             ..Self::from(quota)
         }
     }
@@ -177,10 +184,10 @@ impl Policy {
             let mut name = path.to_owned();
             for part in [
                 policy.subject.as_deref().map(str::to_owned),
-                (!is_only).then(|| match &policy.period {
-                    Some(period) => period.name().to_owned(),
-                    None if policy.is_concurrent => "concurrent".to_owned(),
-                    None => ShortWindow(&policy.quota).to_string(),
+                (!is_only).then(|| match &policy.per {
+                    Per::Window => ShortWindow(&policy.quota).to_string(),
+                    Per::Period(period) => period.name().to_owned(),
+                    Per::AtATime => "concurrent".to_owned(),
                 }),
                 policy
                     .cost
@@ -223,12 +230,12 @@ impl Policy {
     /// number.
     #[must_use]
     pub const fn is_concurrent(&self) -> bool {
-        self.is_concurrent
+        matches!(self.per, Per::AtATime)
     }
 
     /// The window; of a calendar quota the length of its period, by the host's clock.
     pub(crate) fn window(&self) -> Duration {
-        let Some(period) = &self.period else {
+        let Some(period) = self.period() else {
             return self.quota.window();
         };
         let Range { start, end } = period.around(SystemTime::now());
@@ -238,7 +245,10 @@ impl Policy {
     /// The period of a [calendar](Self::calendar) quota; `None` for others.
     #[must_use]
     pub const fn period(&self) -> Option<&Period> {
-        self.period.as_ref()
+        match &self.per {
+            Per::Period(period) => Some(period),
+            Per::Window | Per::AtATime => None,
+        }
     }
 
     /// Whether clients are not told of it.
@@ -259,10 +269,10 @@ impl Policy {
 /// ```
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.period {
-            Some(period) => write!(f, "{} per {period}", self.quota.max()),
-            None if self.is_concurrent => write!(f, "{} at a time", self.quota.max()),
-            None => self.quota.fmt(f),
+        match &self.per {
+            Per::Window => self.quota.fmt(f),
+            Per::Period(period) => write!(f, "{} per {period}", self.quota.max()),
+            Per::AtATime => write!(f, "{} at a time", self.quota.max()),
         }
     }
 }
@@ -276,8 +286,7 @@ impl From<Quota> for Policy {
             subject: None,
             cost: None,
             is_hidden: false,
-            is_concurrent: false,
-            period: None,
+            per: Per::Window,
         }
     }
 }

@@ -2,13 +2,12 @@ use std::sync::{Arc, OnceLock};
 
 use super::exemptions::Exemptions;
 use super::plans::{Chosen, DerivedRules, PlanQuotas};
-use super::policy::{Policy, PolicyTexts};
+use super::policy::{Per, Policy, PolicyTexts};
 use super::raise::Factors;
 use super::rule::OnError;
 use super::settings::RuleSettings;
 use crate::algorithm::Algorithm;
 use crate::algorithm::calendar::Calendar;
-use crate::algorithm::period::Period;
 use crate::algorithm::spec::{HeldBy, Kind, Permits, Spec, Windows};
 use crate::decision::QuotaState;
 use crate::factor::Factor;
@@ -106,10 +105,8 @@ struct CountId {
     subject: Option<(usize, Arc<str>)>,
     /// That of its quotas, if it is not that of the request.
     cost: Option<u64>,
-    /// The ending of its period, if it counts in one of the calendar.
-    period: Option<&'static str>,
-    /// Whether it counts the requests in progress.
-    is_permits: bool,
+    /// What its keys end with, beside those of the windows with this id.
+    ending: &'static str,
 }
 
 impl CountId {
@@ -124,13 +121,8 @@ impl CountId {
         }
     }
 
-    /// What its keys end with, beside those of the windows with this id.
-    fn ending(&self) -> &'static str {
-        match self.period {
-            _ if self.is_permits => Names::PERMITS,
-            Some(period) => period,
-            None => "",
-        }
+    fn is_permits(&self) -> bool {
+        self.ending == Names::PERMITS
     }
 }
 
@@ -142,9 +134,9 @@ impl RuleSettings {
         id: &str,
     ) -> Vec<String> {
         let counts = self.ids_of_counts(policies);
-        let counts = counts.iter().filter(|count| !count.is_permits);
+        let counts = counts.iter().filter(|count| !count.is_permits());
         counts
-            .map(|count| count.in_store(id) + count.ending())
+            .map(|count| count.in_store(id) + count.ending)
             .collect()
     }
 
@@ -157,14 +149,14 @@ impl RuleSettings {
             let quotas = places.iter().map(|at| policies[*at].quota()).collect();
             let subject = id.subject.as_ref().map_or(0, |(place, _)| *place);
             let factor = places.iter().filter_map(|place| factors.get(*place)).max();
-            let period = policies[places[0]].period();
-            let spec = self.spec(&id, quotas, period, factor, common.is_shadow);
+            let per = &policies[places[0]].per;
+            let spec = self.spec(&id, quotas, per, factor, common.is_shadow);
             let (prefix, name) = (self.prefix.as_deref(), id.in_store(&common.id));
             RuleCount {
                 subject,
                 // Each request holds one permit.
-                cost: id.cost.or(id.is_permits.then_some(1)),
-                names: Names::new(prefix, &name, id.ending()),
+                cost: id.cost.or(id.is_permits().then_some(1)),
+                names: Names::new(prefix, &name, id.ending),
                 spec: Arc::new(spec),
                 places,
             }
@@ -188,8 +180,11 @@ impl RuleSettings {
         CountId {
             subject: place.map(|it| (it, self.subjects[it].shared_name())),
             cost: policy.cost(),
-            period: policy.period().map(Period::ending),
-            is_permits: policy.is_concurrent(),
+            ending: match &policy.per {
+                Per::Window => "",
+                Per::Period(period) => period.ending(),
+                Per::AtATime => Names::PERMITS,
+            },
         }
     }
 
@@ -205,7 +200,7 @@ impl RuleSettings {
         }
         let is_outgoing = self.hold_at_most.is_some();
         let is_behind = |id: &CountId| is_outgoing && id.cost.is_some();
-        counts.sort_by_key(|id| (id.is_permits, id.period.is_some(), is_behind(id)));
+        counts.sort_by_key(|id| (id.is_permits(), !id.ending.is_empty(), is_behind(id)));
         counts
     }
 
@@ -213,34 +208,38 @@ impl RuleSettings {
         &self,
         id: &CountId,
         quotas: Box<[Quota]>,
-        period: Option<&Period>,
+        per: &Per,
         factor: Option<&Factor>,
         is_shadow: bool,
     ) -> Spec {
-        if id.is_permits {
-            let permits = Permits {
-                quotas: [quotas[0]],
-                is_unlimited: is_shadow,
-                lease: self.permits.lease,
-                busy_retry: self.permits.busy_retry,
-            };
-            return Spec::new(Kind::Permits(permits), HeldBy::Nobody, 1);
-        }
         let factor = factor.copied().unwrap_or(Factor::ONE);
         let owe_at_most = self.owe_at_most.map(|units| factor.times(units));
         let cost = id.cost.unwrap_or(self.cost);
-        if let Some(period) = period.cloned() {
-            let calendar = Calendar {
-                period,
-                quotas: [quotas[0]],
-                owe_at_most,
-                used_elsewhere: 0,
-            };
-            return Spec::new(Kind::Calendar(calendar), HeldBy::Nobody, cost);
+        match per {
+            Per::Window => {
+                let windows = Windows::new(self.algorithm, quotas, owe_at_most);
+                let subject = id.subject.as_ref().map(|(place, _)| *place);
+                let held_by = self.held_by(subject, id.cost);
+                Spec::new(Kind::Windows(windows), held_by, cost)
+            }
+            Per::Period(period) => {
+                let calendar = Calendar {
+                    period: period.clone(),
+                    quotas: [quotas[0]],
+                    owe_at_most,
+                    used_elsewhere: 0,
+                };
+                Spec::new(Kind::Calendar(calendar), HeldBy::Nobody, cost)
+            }
+            Per::AtATime => {
+                let permits = Permits {
+                    quotas: [quotas[0]],
+                    is_unlimited: is_shadow,
+                    lease: self.permits.lease,
+                    busy_retry: self.permits.busy_retry,
+                };
+                Spec::new(Kind::Permits(permits), HeldBy::Nobody, 1)
+            }
         }
-        let windows = Windows::new(self.algorithm, quotas, owe_at_most);
-        let subject = id.subject.as_ref().map(|(place, _)| *place);
-        let held_by = self.held_by(subject, id.cost);
-        Spec::new(Kind::Windows(windows), held_by, cost)
     }
 }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::exemptions::{Exemptions, FileSwitches};
-use super::policy::{Policy, PolicyTexts};
+use super::policy::{Per, Policy, PolicyTexts};
 use super::quotas::check_policies;
 use super::resolved::{Choice, Common, Resolved};
 use super::rule_error::RuleError;
@@ -386,8 +386,7 @@ impl Rule {
     /// Whether the sliding log may keep more than 10,000 entries for a key.
     pub(crate) fn has_large_log(&self) -> bool {
         const MAX: u64 = 10_000;
-        let has_entries = |it: &Policy| !it.is_concurrent() && it.period().is_none();
-        let is_large = |it: &Policy| has_entries(it) && it.quota().max() > MAX;
+        let is_large = |it: &Policy| it.per == Per::Window && it.quota().max() > MAX;
         let is_log = self.algorithm().algorithm() == Algorithm::SlidingLog;
         is_log && self.policies().iter().any(is_large)
     }
