@@ -16,8 +16,6 @@ pub(crate) struct Calendar {
     /// Its window is the longest of such periods.
     pub(crate) quotas: [Quota; 1],
     pub(crate) owe_at_most: Option<u64>,
-    /// Units of the period that were charged in another store: this one may not admit them.
-    pub(crate) used_elsewhere: u64,
 }
 
 /// The count under a key.
@@ -47,27 +45,14 @@ impl Calendar {
         self.period.usual_micros() + 24 * HOUR
     }
 
-    /// The part of it that a fallback may admit in a period.
-    pub(crate) fn for_share(&self, share: Share) -> Self {
-        let [quota] = &self.quotas;
-        let max = share.at_least_one_of(quota.max());
-        Self {
-            quotas: [Quota::from_micros(max, quota.window_micros())],
-            owe_at_most: self.owe_at_most.map(|units| share.times(units)),
-            ..self.clone()
-        }
-    }
-
-    /// An hour's part of it, or one request of this cost. It may owe what the period may.
-    pub(crate) fn of_an_hour(&self, cost: u64) -> Windows {
-        let part = self.max() / (self.period.usual_micros() / HOUR);
-        let max = part.max(cost.max(1)).min(self.max());
-        let quotas = [Quota::from_micros(max, HOUR)];
-        Windows::new(
-            Algorithm::SlidingLog.into(),
-            quotas.into(),
-            Some(self.limit_with_debt()),
-        )
+    /// What a fallback admits of it: an hour's part of the share, or one request of this cost in as
+    /// many hours as it has parts. It may owe what the share of the period may.
+    pub(crate) fn for_share(&self, share: Share, cost: u64) -> Windows {
+        let hours = u32::try_from(self.period.usual_micros() / HOUR).expect("a month at most");
+        let all = Quota::from_micros(share.at_least_one_of(self.max()), HOUR);
+        let part = Share::new(1, hours).quota(&all, Algorithm::SlidingLog, cost.max(1));
+        let owed = share.times(self.owe_at_most.unwrap_or(self.max()));
+        Windows::new(Algorithm::SlidingLog.into(), [part].into(), Some(owed))
     }
 
     /// The decision about a take, when so many units are used with it, of a period that ends in
@@ -104,7 +89,7 @@ impl CalendarCount {
     }
 
     fn uses(self, of: &Calendar) -> QuotaUse {
-        let (limit, used) = (of.max(), self.used + of.used_elsewhere);
+        let (limit, used) = (of.max(), self.used);
         QuotaUse { limit, used }
     }
 }

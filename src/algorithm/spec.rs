@@ -159,26 +159,30 @@ impl Spec {
     /// A share of it, which has room for so many units. That for the first share is made once and
     /// kept; a process rarely uses a second share, or costs above the usual one and the share.
     pub(crate) fn for_share(&self, share: Share, cost: u64) -> Arc<Self> {
-        let has_no_room = |windows: &Windows| {
-            let mut maxima = windows.quotas.iter().map(Quota::max);
-            let is_less = |units| share.times(units) < cost;
-            maxima.any(is_less) || windows.limits().any(is_less)
-        };
-        if cost > self.usual_cost && self.windows().is_some_and(has_no_room) {
-            return Arc::new(self.make_share(share, cost));
-        }
-        let make = || Arc::new(self.make_share(share, self.usual_cost));
-        let (known, shared) = self.shared.get_or_init(|| (share, make()));
-        match *known == share {
+        let make = |cost| Arc::new(self.make_share(share, cost));
+        let usual = || make(self.usual_cost);
+        let (known, shared) = self.shared.get_or_init(|| (share, usual()));
+        let shared = match *known == share {
             true => Arc::clone(shared),
-            false => make(),
+            false => usual(),
+        };
+        let has_room = |it: &Windows| it.limits().all(|limit| cost <= limit);
+        match shared.windows().is_none_or(has_room) {
+            true => shared,
+            false => make(cost),
         }
+    }
+
+    /// The share of what is spent.
+    pub(crate) fn of_nothing() -> Arc<Self> {
+        let (log, nothing) = (Algorithm::SlidingLog.into(), [Quota::per_hour(0)]);
+        Self::plain(Kind::Windows(Windows::new(log, nothing.into(), None)))
     }
 
     fn make_share(&self, share: Share, cost: u64) -> Self {
         let kind = match &self.kind {
             Kind::Windows(windows) => Kind::Windows(windows.for_share(share, cost)),
-            Kind::Calendar(calendar) => Kind::Calendar(calendar.for_share(share)),
+            Kind::Calendar(calendar) => Kind::Windows(calendar.for_share(share, cost)),
             Kind::Permits(permits) => Kind::Permits(permits.for_share(share)),
         };
         Self::new(kind, self.held_by.clone(), self.usual_cost)

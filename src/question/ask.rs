@@ -448,32 +448,22 @@ impl Ask {
         decision.quotas().get(*place)
     }
 
-    /// This question as a fallback asks its own store: under a share of each count, with room for
-    /// what the question costs or for what was charged.
-    ///
-    /// A count of the calendar becomes two: an hour in its place, and, behind all others, its
-    /// period, of which so much is used elsewhere.
+    /// This question as a fallback asks its own store: under a share of each count that is not
+    /// spent, with room for what the question costs or for what was charged.
     pub(crate) fn for_share(
         &self,
         share: Share,
         charged: Option<&Receipt>,
-        used_elsewhere: impl Fn(&CountAsk, &Calendar) -> u64,
+        is_spent: impl Fn(&CountAsk) -> bool,
     ) -> Self {
         let mut ask = self.clone();
-        for (at, count) in self.counts.iter().enumerate() {
+        for (at, count) in ask.counts.iter_mut().enumerate() {
             let charged = charged.and_then(|it| it.counts().get(at));
             let cost = charged.map_or(count.cost, Receipt::units);
-            let shared = count.spec.for_share(share, cost);
-            if let Some(calendar) = shared.calendar() {
-                let (mut period, mut of_period) = (calendar.clone(), count.clone());
-                period.used_elsewhere = used_elsewhere(count, calendar);
-                of_period.spec = Spec::plain(Kind::Calendar(period));
-                ask.counts.push(of_period);
-                ask.counts[at].spec = Spec::plain(Kind::Windows(calendar.of_an_hour(cost)));
-                ask.is_joint = true;
-            } else {
-                ask.counts[at].spec = shared;
-            }
+            count.spec = match charged.is_none() && is_spent(count) {
+                true => Spec::of_nothing(),
+                false => count.spec.for_share(share, cost),
+            };
         }
         ask
     }

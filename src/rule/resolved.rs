@@ -227,7 +227,6 @@ impl RuleSettings {
                     period: period.clone(),
                     quotas: [quotas[0]],
                     owe_at_most,
-                    used_elsewhere: 0,
                 };
                 Spec::new(Kind::Calendar(calendar), HeldBy::Nobody, cost)
             }

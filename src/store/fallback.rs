@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::remainders::Remainders;
+use super::holds::Holds;
 use super::{MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::decision::{Decision, Receipt, Source, Verdict};
@@ -26,7 +26,10 @@ pub(super) struct LocalFallback {
     is_failing: AtomicBool,
     /// Since when the store inside fails, while it does.
     since: Mutex<Option<Instant>>,
-    remainders: Remainders,
+    /// Of keys that failures lock out.
+    lockouts: Holds,
+    /// Of periods of the calendar that are spent.
+    budgets: Holds,
 }
 
 /// For how long a denial that is decided here sends its client away, at least and at most, and the
@@ -45,7 +48,8 @@ impl LocalFallback {
             failures: LogOnChange::default(),
             is_failing: AtomicBool::default(),
             since: Mutex::default(),
-            remainders: Remainders::default(),
+            lockouts: Holds::default(),
+            budgets: Holds::default(),
         }
     }
 
@@ -56,16 +60,16 @@ impl LocalFallback {
         answer: Result<Decision, StoreError>,
     ) -> Result<Decision, StoreError> {
         let store = &*self.name;
-        if let Ok(decision) = &answer {
-            if decision.source() != Source::Cache && self.is_failing.load(Ordering::Relaxed) {
-                self.is_failing.store(false, Ordering::Relaxed);
-                *lock(&self.since) = None;
-            }
-            self.remainders.note(ask, decision, self.share, &self.store);
-        }
         match &answer {
-            Ok(decision) if decision.source() != Source::Cache && self.failures.worked() => {
-                trace::event!(info: store, "the store decides again");
+            Ok(decision) if decision.source() != Source::Cache => {
+                if self.is_failing.load(Ordering::Relaxed) {
+                    self.is_failing.store(false, Ordering::Relaxed);
+                    *lock(&self.since) = None;
+                }
+                self.note(ask, decision);
+                if self.failures.worked() {
+                    trace::event!(info: store, "the store decides again");
+                }
             }
             Err(failure) if ask.falls_back() => {
                 if self.failures.failed() {
@@ -80,9 +84,33 @@ impl LocalFallback {
         answer
     }
 
+    /// Keeps whom the store inside denies for long.
+    fn note(&self, ask: &Ask, decision: &Decision) {
+        if decision.is_locked_out() || decision.is_allowed() {
+            let time = decision.retry_after();
+            self.lock_out(ask, time.filter(|_| decision.is_locked_out()));
+        }
+        for (count, _) in ask.of_calendar() {
+            if let Some(state) = ask.state_of(count, decision) {
+                let (left, end) = (state.remaining(), state.reset_after());
+                let is_spent = left < count.cost().max(1);
+                self.budgets.set(count, is_spent.then_some(end), left);
+            }
+        }
+    }
+
+    /// Keeps that the key is locked out for so long, at most its longest hold; or that it is not.
+    fn lock_out(&self, ask: &Ask, time: Option<Duration>) {
+        if let Some((count, spec)) = ask.lockout_count().zip(ask.lockout()) {
+            let longest = spec.holds.iter().copied().map(Duration::from_micros).max();
+            self.lockouts.set(count, time.min(longest), 0);
+        }
+    }
+
     fn decide(&self, ask: &Ask, failure: &StoreError) -> Result<Decision, StoreError> {
         let asked = self.asked_here(ask, None);
-        let decision = match self.remainders.held_for(ask) {
+        let lockout = ask.lockout_count();
+        let decision = match lockout.and_then(|count| self.lockouts.time(count)) {
             None => self.store.decide(&asked)?,
             Some(retry_after) => {
                 let (look, held) = (asked.looking(), Verdict::LockedOut { retry_after });
@@ -113,14 +141,17 @@ impl LocalFallback {
 
     /// What the store here is asked of this, or of what was charged by it.
     fn asked_here(&self, ask: &Ask, charged: Option<&Receipt>) -> Ask {
-        let elsewhere = |count: &_, share: &_| self.remainders.used_elsewhere(count, share);
-        ask.for_share(self.share, charged, elsewhere)
+        let is_spent = |count: &_| self.budgets.time(count).is_some();
+        ask.for_share(self.share, charged, is_spent)
     }
 
     /// Forgets or holds a key here, beside the store inside.
     pub(super) fn change_here(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         if matches!(change, Change::Forget) {
-            self.remainders.forget(ask);
+            self.lock_out(ask, None);
+            for (count, _) in ask.of_calendar() {
+                self.budgets.set(count, None, 0);
+            }
         }
         self.store.change(&self.asked_here(ask, None), change)
     }
@@ -129,7 +160,7 @@ impl LocalFallback {
     pub(super) fn failed(&self, ask: &Ask, step: u64) -> u64 {
         if let Some(spec) = ask.lockout().filter(|_| step > 0) {
             let time = Duration::from_micros(spec.hold(step));
-            self.remainders.hold(ask, Some(time));
+            self.lock_out(ask, Some(time));
         }
         step
     }

@@ -40,10 +40,10 @@ mod denial_cache;
 mod fallback;
 mod fleet;
 mod guarded;
+mod holds;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-mod remainders;
 pub(crate) mod resilient;
 pub(crate) mod store;
 

@@ -286,10 +286,12 @@ impl<S: Store> Resilient<S> {
     /// the fallbacks decided, and up to twice `max` in a window in which both did. Where the
     /// [algorithm](crate::Algorithm) itself admits more than `max`, its share is larger alike.
     ///
-    /// Of a [calendar](crate::rule::Policy::calendar) quota it admits that share in a period, by the
-    /// clock of this process, at least one unit, and never more than the store's last answer said
-    /// is left; in an hour no more than an hour's part, or one request. A request that costs more
-    /// than the share is denied for as long as the store fails.
+    /// Of a [calendar](crate::rule::Policy::calendar) quota it admits an hour's part of that share,
+    /// which is at least one unit, in each hour, or one request in as many hours as it is such
+    /// parts. A request that costs more than the share is denied for as long as the store fails.
+    /// Where the store's last answer left no room for another request like its own, no request that
+    /// costs more than what was left is admitted until the period ends. Of more than 10,000 such
+    /// keys one is forgotten.
     ///
     /// A key that the store has [locked out](crate::rule::Lockout) stays locked out here, if this
     /// process was told so: by a denial, or by the failure that began it. An answer of the store

@@ -283,16 +283,6 @@ impl MemoryStore {
         }
     }
 
-    /// How many units of a count are used in its period of the calendar.
-    pub(crate) fn used_in_period(&self, ask: &Ask, count: &CountAsk) -> u64 {
-        let part = self.part_of(ask);
-        let (shard, now, place) = part.locked_at(count, StateKind::Calendar);
-        match shard.known(place) {
-            Some(State::Calendar(known)) => known.at(now.wall, || 0).used,
-            _ => 0,
-        }
-    }
-
     /// Gives units back, or a permit, and returns their number.
     pub(crate) fn refund_counts(&self, ask: &Ask, receipt: &Receipt) -> u64 {
         let part = self.part_of(ask);
