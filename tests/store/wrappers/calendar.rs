@@ -77,7 +77,7 @@ fn is_for_now(denied: &Decision) {
     assert!(denied.retry_after() <= Some(6 * SECOND), "{verdict:?}");
 }
 
-/// In each hour of an outage an hour's part of the share, or one request.
+/// In each hour of an outage an hour's part of the share, or one request in more hours.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_admits_by_the_hour() {
     let it = Wrapped::new(2);
@@ -89,7 +89,7 @@ async fn a_fallback_admits_by_the_hour() {
     assert_eq!(allowed(store, &take, 10).await, 3);
     let denied = ask(store, &take).await;
     assert_eq!(denied.source(), Source::Fallback);
-    assert!(denied.retry_after().expect("a time") <= HOUR);
+    is_for_now(&denied);
     assert!(denied.quotas()[0].is_exceeded());
     it.advance(HOUR).await;
     let charged = ask(store, &take.clone().with_cost(3)).await;
@@ -101,123 +101,205 @@ async fn a_fallback_admits_by_the_hour() {
     store.reset(&take).await.expect_err("the store is gone");
     assert_eq!(allowed(store, &take, 10).await, 3);
 
-    // A greater cost has an hour for itself; one above the share has no place.
+    // A greater cost has as many hours as it is parts of an hour; one above the share has no place.
     it.advance(HOUR).await;
     let dear = take.clone().with_cost(40);
+    let receipt = ask(store, &dear).await.receipt().expect("it was allowed");
+    is_for_now(&ask(store, &take).await);
+    for _ in 0..13 {
+        it.advance(HOUR).await;
+        is_for_now(&ask(store, &dear).await);
+    }
+    it.advance(HOUR / 3).await;
+    let again = ask(store, &dear).await;
+    assert!(again.is_allowed());
+    let refunded = store.refund(&dear, &receipt).await;
+    assert_eq!(refunded.expect("an answer"), 0, "it has left");
+    let receipt = again.receipt().expect("it was allowed");
+    let refunded = store.refund(&dear, &receipt).await;
+    assert_eq!(refunded.expect("an answer"), 40);
     assert!(ask(store, &dear).await.is_allowed());
-    let denied = ask(store, &take).await;
-    assert!(denied.retry_after().expect("a time") <= HOUR);
     it.advance(HOUR).await;
-    let all = take.clone().with_cost(3 * MONTH_HOURS + 1);
-    is_for_now(&ask(store, &all).await);
+    let all = take.clone().with_cost(3 * MONTH_HOURS);
+    let more = take.clone().with_cost(3 * MONTH_HOURS + 1);
+    is_for_now(&ask(store, &more).await);
+    it.advance(it.to_the_end()).await;
+    is_for_now(&ask(store, &more).await);
+    assert!(ask(store, &all).await.is_allowed());
     it.flaky.set(Mode::Works);
     assert_eq!(allowed(store, &take, 10).await, 10);
 }
 
-/// All of a share is a period's.
+/// Where an hour's part is less than a request, it is one request in more hours. So many that the
+/// share of a period is not exceeded by more than one.
 #[tokio::test(start_paused = true)]
-async fn a_fallback_admits_its_share_once_in_a_period() {
+async fn less_than_a_request_in_an_hour() {
     let it = Wrapped::new(4);
     it.fails();
-    let take = month(10);
-    for expected in [1, 1, 0, 0] {
-        assert_eq!(allowed(&it.store, &take, 3).await, expected);
-        it.advance(HOUR).await;
+    // A share is 2 in a month, and at least 1.
+    for (take, days) in [(month(10), 15), (month(3), 31)] {
+        let key = Key::from(days.to_string());
+        let take = Take::new(Arc::clone(take.rule()), key);
+        assert_eq!(allowed(&it.store, &take, 3).await, 1);
+        it.advance(24 * days * HOUR - SECOND).await;
+        is_for_now(&ask(&it.store, &take).await);
+        it.advance(13 * HOUR).await;
+        assert_eq!(allowed(&it.store, &take, 3).await, 1);
     }
-    let denied = ask(&it.store, &take).await;
-    is_for_now(&denied);
-    it.advance(it.to_the_end() - HOUR).await;
-    assert_eq!(allowed(&it.store, &take, 3).await, 0);
-    it.advance(HOUR).await;
-    assert_eq!(allowed(&it.store, &take, 3).await, 1);
-    // Less than one is one.
-    let bobs = Take::new(Arc::clone(month(3).rule()), Key::from("bob"));
-    for expected in [1, 0] {
-        assert_eq!(allowed(&it.store, &bobs, 3).await, expected);
-        it.advance(HOUR).await;
+    // Of a day it is one in some hours.
+    let take = take_of(Period::DAY, 48);
+    let take = Take::new(Arc::clone(take.rule()), Key::from("day"));
+    for _ in 0..5 {
+        assert_eq!(allowed(&it.store, &take, 3).await, 1);
+        it.advance(2 * HOUR - SECOND).await;
+        is_for_now(&ask(&it.store, &take).await);
+        it.advance(SECOND).await;
     }
+    // A max of 0 is none for good.
+    let denied = ask(&it.store, &month(0)).await;
+    assert_eq!(denied.verdict(), Verdict::Never);
 }
 
-/// Its period begins where that of the rule does.
+/// A rule's cost above its share makes no cheaper request impossible.
 #[tokio::test(start_paused = true)]
-async fn a_fallback_knows_where_a_month_begins() {
+async fn a_usual_cost_above_the_share() {
     let it = Wrapped::new(4);
     it.fails();
-    let month = Period::MONTH.from_day(15).expect("each month has it");
-    let take = take_of(month.clone(), 10);
-    assert_eq!(allowed(&it.store, &take, 3).await, 1);
-    it.advance(HOUR).await;
-    assert_eq!(allowed(&it.store, &take, 3).await, 1);
-    it.advance(HOUR).await;
-    // Three days later.
-    let left = month.around(it.now()).end.duration_since(it.now());
-    let left = left.expect("it ends behind now");
-    assert!(left < 72 * HOUR, "{left:?}");
-    it.advance(left - SECOND).await;
+    let rule = Rule::clone(month(100).rule()).with_cost(60);
+    let take = Take::new(Arc::new(rule), Key::default());
     is_for_now(&ask(&it.store, &take).await);
-    it.advance(SECOND).await;
-    assert_eq!(allowed(&it.store, &take, 3).await, 1);
+    assert!(
+        ask(&it.store, &take.clone().with_cost(25))
+            .await
+            .is_allowed()
+    );
 }
 
 /// What the store said last is kept until the period ends, or the store says otherwise.
 #[tokio::test(start_paused = true)]
-async fn a_fallback_admits_nothing_of_what_is_used_up() {
+async fn what_is_spent_stays_spent() {
     let it = Wrapped::new(2);
     let (store, take) = (&it.store, month(2 * 3 * MONTH_HOURS));
     let all = ask(store, &take.clone().with_cost(2 * 3 * MONTH_HOURS)).await;
     let receipt = all.receipt().expect("it was allowed");
-    it.fails();
-    let denied = ask(store, &take).await;
-    assert_eq!(denied.source(), Source::Fallback);
-    is_for_now(&denied);
-    assert_eq!(denied.quotas()[0].reset_after(), all.reset_after());
-    assert_eq!(denied.quotas()[0].remaining(), 0);
-    assert_eq!(it.left(&take).await, 0);
-    // Another key has its share.
-    let bob = Take::new(Arc::clone(take.rule()), Key::from("bob"));
-    assert_eq!(allowed(store, &bob, 10).await, 3);
-
+    for is_told_by_a_denial in [false, true] {
+        if is_told_by_a_denial {
+            it.flaky.set(Mode::Works);
+            assert!(!ask(store, &take).await.is_allowed());
+        }
+        it.fails();
+        for _ in 0..3 {
+            let denied = ask(store, &take).await;
+            assert_eq!(denied.source(), Source::Fallback);
+            is_for_now(&denied);
+            assert!(denied.quotas()[0].is_exceeded());
+            assert_eq!(denied.quotas()[0].remaining(), 0);
+            assert_eq!(it.left(&take).await, 0);
+            it.advance(HOUR).await;
+        }
+        // Another key has its share.
+        let bob = Take::new(Arc::clone(take.rule()), Key::from("bob"));
+        assert_eq!(allowed(store, &bob, 10).await, 3);
+    }
     it.flaky.set(Mode::Works);
     store.refund(&take, &receipt).await.expect("an answer");
     assert!(ask(store, &take.clone().looking()).await.is_allowed());
     it.fails();
+    assert_eq!(allowed(store, &take, 10).await, 3);
+    // It is spent again; a period later the store has all of it again.
+    it.flaky.set(Mode::Works);
     assert_eq!(allowed(store, &take, 10).await, 1);
-    // A period later the store has all of it again.
-    it.advance(it.to_the_end()).await;
+    assert!(!ask(store, &take).await.is_allowed());
+    it.advance(HOUR).await;
+    it.fails();
+    it.advance(it.to_the_end() - SECOND).await;
+    is_for_now(&ask(store, &take).await);
+    it.advance(SECOND).await;
     assert_eq!(allowed(store, &take, 10).await, 3);
 }
 
-/// It admits what was left, and no more; a refund gives it back, a settlement above is charged.
+/// What is left of a budget is for requests that it has room for. A reset here forgets what the
+/// store said.
 #[tokio::test(start_paused = true)]
-async fn a_fallback_admits_what_was_left() {
+async fn a_denial_is_of_its_cost() {
     let it = Wrapped::new(2);
-    let (store, take) = (&it.store, month(10_000));
+    let (store, take) = (&it.store, month(2 * 10 * MONTH_HOURS));
     let of = |units| take.clone().with_cost(units);
-    assert!(ask(store, &of(9_995)).await.is_allowed());
+    let used = 2 * 10 * MONTH_HOURS - 3;
+    assert!(ask(store, &of(used)).await.is_allowed());
+    assert!(!ask(store, &of(5)).await.is_allowed());
     it.fails();
-    assert_eq!(it.left(&take).await, 5);
-    let denied = ask(store, &of(6)).await;
-    is_for_now(&denied);
-    assert_eq!(denied.quotas()[0].remaining(), 5);
-    let receipt = ask(store, &of(4)).await.receipt().expect("it was allowed");
-    it.advance(2 * HOUR).await;
-    assert_eq!(allowed(store, &take, 10).await, 1);
-    // Hours later, too.
-    let refunded = store.refund(&of(3), &receipt).await;
-    assert_eq!(refunded.expect("an answer"), 3);
-    assert_eq!(it.left(&take).await, 3);
-    let receipt = ask(store, &take).await.receipt().expect("it was allowed");
-    let owed = store.owe(&of(7), &receipt).await;
-    assert_eq!(owed.expect("an answer"), 7);
-    it.advance(HOUR).await;
-    assert_eq!(it.left(&take).await, 0);
-    is_for_now(&ask(store, &take).await);
+    for cost in [4, 5, 10] {
+        is_for_now(&ask(store, &of(cost)).await);
+    }
+    assert!(ask(store, &of(3)).await.is_allowed());
+    store.reset(&take).await.expect_err("the store is gone");
+    assert!(ask(store, &of(10)).await.is_allowed());
 }
 
-/// Outages come and go: in each period a fallback admits no more than its share, and behind each
-/// answer no more than that said is left; and denies what no hour, share or answer forbids.
+/// Each budget of a joint rule by itself, beside windows.
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_no_second_budget() {
+async fn budgets_of_several_subjects() {
+    let it = Wrapped::new(2);
+    let budget = |max| Policy::calendar(Period::MONTH, max);
+    let subject = |name: &str, max| Subject::new(name, Header::new(name)).limit(budget(max));
+    let user = subject("user", 2 * MONTH_HOURS).limit(quota(100, HOUR));
+    let rule = Rule::joint("chat", [user, subject("team", 10 * MONTH_HOURS)]).expect("valid");
+    let rule = Arc::new(rule);
+    let of = |user: &str, team: &str| {
+        let keys = [("user", Key::from(user)), ("team", Key::from(team))];
+        Take::of_subjects(Arc::clone(&rule), keys).expect("its subjects")
+    };
+    let spend = of("alice", "red").with_cost(10);
+    for _ in 0..10 {
+        assert!(ask(&it.store, &spend).await.is_allowed());
+    }
+    it.fails();
+    // An hour of a user's share is 1, and one of a team's 5.
+    for user in ["a", "b", "c", "d", "e"] {
+        assert_eq!(allowed(&it.store, &of(user, "red"), 2).await, 1, "{user}");
+    }
+    is_for_now(&ask(&it.store, &of("f", "red")).await);
+    it.flaky.set(Mode::Works);
+    it.advance(HOUR).await;
+    for at in 0..(10 * MONTH_HOURS - 100) / 100 {
+        let take = of(&at.to_string(), "red").with_cost(100);
+        assert!(ask(&it.store, &take).await.is_allowed());
+    }
+    let last = of("g", "red").with_cost(10 * MONTH_HOURS % 100);
+    assert!(ask(&it.store, &last).await.is_allowed());
+    it.fails();
+    let denied = ask(&it.store, &of("h", "red")).await;
+    is_for_now(&denied);
+    assert_eq!(
+        denied.quotas().iter().filter(|it| it.is_exceeded()).count(),
+        1
+    );
+    assert!(ask(&it.store, &of("h", "blue")).await.is_allowed());
+}
+
+/// What a request used beyond its reservation is charged, up to a share more.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_above() {
+    let it = Wrapped::new(2);
+    it.fails();
+    let take = month(2 * 3 * MONTH_HOURS);
+    let receipt = ask(&it.store, &take).await.receipt();
+    let receipt = receipt.expect("it was allowed");
+    for (asked, charged) in [(7, 7), (9_000, 3 * MONTH_HOURS + 3 - 8)] {
+        let owed = it.store.owe(&take.clone().with_cost(asked), &receipt).await;
+        assert_eq!(owed.expect("an answer"), charged);
+        is_for_now(&ask(&it.store, &take).await);
+    }
+    it.advance(HOUR).await;
+    assert_eq!(allowed(&it.store, &take, 9).await, 3);
+}
+
+/// Outages come and go: in each hour a fallback admits an hour's part of its share, or one request;
+/// those above that part are as far apart as the share says; none above it, nor above what the last
+/// answer left, where that had no room for another one; and it denies nothing else.
+#[tokio::test(start_paused = true)]
+async fn outages_come_and_go() {
     for seed in 0..40 {
         let mut random = kit::random::Random::new(seed);
         let max = [1, 10, 500, 10_000, 100_000][random.below(5) as usize];
@@ -225,10 +307,9 @@ async fn an_outage_is_no_second_budget() {
         let share = (max / processes).max(1);
         let part = share / MONTH_HOURS;
         let it = Wrapped::new(u32::try_from(processes).expect("few"));
-        let (mut end, mut admitted, mut left) = (it.month().end, 0, max);
+        // Until when, and how much the store left of what was asked for.
+        let mut spent: Option<(std::time::SystemTime, u64)> = None;
         let mut charged: Vec<(std::time::SystemTime, u64, Receipt)> = Vec::new();
-        // An hour may begin in the period before.
-        let mut before = Vec::new();
         let mut is_up = true;
         for _ in 0..600 {
             if random.is(10) {
@@ -242,17 +323,23 @@ async fn an_outage_is_no_second_budget() {
             let minutes = [0, 1, 50, 60, 600, 9_000][random.below(6) as usize];
             it.advance(Duration::from_micros(60_000_000 * minutes + 2_777))
                 .await;
-            if it.month().end != end {
-                (end, admitted, left) = (it.month().end, 0, max);
-                before = std::mem::take(&mut charged);
-            }
+            spent = spent.filter(|(end, _)| *end > it.now());
+            let now = it.now();
+            let since = |at: std::time::SystemTime| now.duration_since(at).expect("before");
+            // In the longest window that a request of this cost may have.
+            let few = |number: u64| u32::try_from(number).expect("few");
+            let window = |cost: u64| match part < cost {
+                true => 31 * 24 * HOUR * few(cost) / few(share),
+                false => HOUR,
+            };
             if random.is(10) && !charged.is_empty() {
-                let (_, units, receipt) =
+                let (at, units, receipt) =
                     charged.swap_remove(random.below(charged.len() as u64) as usize);
                 let take = month(max).with_cost(units);
                 let refunded = it.store.refund(&take, &receipt).await;
-                assert_eq!(refunded.expect("an answer"), units, "seed {seed}");
-                (admitted, left) = (admitted - units, left + units);
+                let refunded = refunded.expect("an answer");
+                let (is_in, had) = (since(at) < window(units), since(at) < HOUR);
+                assert!(refunded == units || !is_in || !had, "seed {seed}");
                 continue;
             }
             let up_to = [1, 1 + part, 1 + share, 1 + max / 3];
@@ -260,34 +347,32 @@ async fn an_outage_is_no_second_budget() {
             let cost = 1 + random.below(up_to);
             let decision = ask(&it.store, &month(max).with_cost(cost)).await;
             if is_up {
-                left = decision.quotas()[0].remaining();
+                let left = decision.quotas()[0].remaining();
+                spent = (left < cost).then_some((it.month().end, left));
                 continue;
             }
-            let now = it.now();
-            let within_hour = |at: std::time::SystemTime, behind: Duration| {
-                now.duration_since(at).expect("before") < HOUR + behind
+            let used = |within: Duration, least: u64| {
+                let charged = charged.iter().filter(|(at, ..)| since(*at) < within);
+                let charged = charged.map(|(_, units, _)| *units);
+                charged.filter(|units| *units >= least).sum::<u64>()
             };
-            let used_in = |behind| {
-                let charged = before.iter().chain(&charged);
-                let charged = charged.filter(|(at, ..)| within_hour(*at, behind));
-                charged.map(|(_, units, _)| units).sum::<u64>()
-            };
-            let of_hour = part.max(cost);
-            let context =
-                format!("seed {seed}: {cost} of {max}, {admitted} of {share}, {left} left");
+            let room = part.max(cost);
+            let is_spent = spent.is_some_and(|(_, left)| cost > left);
+            let context = format!("seed {seed}: {cost} of {max}, {spent:?}");
             match decision.receipt() {
                 Some(receipt) => {
-                    (admitted, left) = (admitted + cost, left.checked_sub(cost).expect(&context));
-                    assert!(admitted <= share, "{context}");
-                    assert!(used_in(Duration::ZERO) + cost <= of_hour, "{context}");
+                    assert!(cost <= share && !is_spent, "{context}");
+                    assert!(used(HOUR, 0) + cost <= room, "{context}");
+                    assert!(used(window(cost), cost) + cost <= room, "{context}");
                     charged.push((now, cost, receipt));
                 }
                 None => {
-                    let is_hour = used_in(2 * MILLISECOND) + cost > of_hour;
-                    assert!(
-                        is_hour || admitted + cost > share || cost > left,
-                        "{context}"
-                    );
+                    match cost > max {
+                        true => assert_eq!(decision.verdict(), Verdict::Never),
+                        false => is_for_now(&decision),
+                    }
+                    let is_used = used(window(cost) + 2 * MILLISECOND, 0) + cost > room;
+                    assert!(is_used || cost > share || is_spent, "{context}");
                 }
             }
         }

@@ -286,6 +286,18 @@ async fn a_refund_of_a_share_in_a_longer_window() {
     }
 }
 
+/// The share of a burst may have no room for a request that the burst has room for.
+#[tokio::test]
+async fn a_cost_above_the_share_of_a_burst() {
+    let (store, clock) = fallback(&gone(), Share::of_processes(4));
+    let quota = Quota::per_second(40).with_burst(2).expect("valid");
+    let rule = rule(quota).with_algorithm(Algorithm::Gcra);
+    let take = take_of(rule).with_cost(2);
+    assert_eq!(allowed(&store, &take, 3).await, 1);
+    clock.set(clock.now() + 200_000);
+    assert_eq!(allowed(&store, &take, 3).await, 1);
+}
+
 /// The error says that the store inside may count on; what was counted here is forgotten.
 #[tokio::test]
 async fn a_reset_forgets_here_and_inside() {
