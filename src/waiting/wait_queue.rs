@@ -472,6 +472,9 @@ impl WaitPlace {
         // Enter the new queue before leaving the old one: an empty queue is dropped.
         let queue = queues.of.entry(by.queue);
         let queue = queue.or_insert_with(|| CountQueue::new(free_at, now));
+        if !same {
+            self.unpassed = self.unpassed.map(|_| queue.admitted);
+        }
         before.inspect(|(_, before)| {
             queue.is_answered(*before);
         });
