@@ -22,7 +22,7 @@
 //! | [`security`] | who could attack what, and an ACL line |
 //! | [`guarantees`] | what holds, what does not, and how it is tested |
 //! | [`compare`] | other limiters, and when to take them |
-//! | [`migrating`] | the settings of other crates, and those of Envoy |
+//! | [`migrating`] | the settings of other crates, gateways and frameworks |
 //! | [`redisson`] | limiters and locks that Java shares |
 
 /// A guide. Its links to files lead to pages of this documentation: the first definition wins.
