@@ -35,7 +35,7 @@ for module in layer limits key store limiter lock; do
   for name in $(names_of "$module"); do
     found=
     place=$(place_of "$module")
-    for file in "$place"/*.rs "$place"/*/*.rs src/charge/*.rs src/question/*.rs src/outgoing/*.rs crates/base/src/support/error.rs; do
+    for file in "$place"/*.rs "$place"/*/*.rs src/charge/*.rs src/question/*.rs src/outgoing/*.rs src/rule/*.rs crates/base/src/support/error.rs; do
       [ -f "$file" ] || continue
       found=$(has_example "$name" "$file")
       if [ -n "$found" ]; then break; fi

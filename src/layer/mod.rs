@@ -123,12 +123,12 @@ mod teller;
 mod upload;
 mod waiting;
 
+pub use crate::rule::headers::Headers;
 pub use admitted::Admitted;
 pub use call::Call;
 pub use crossing::Crossing;
 pub(crate) use crossing::Crossings;
 pub(crate) use gate::Gate;
-pub use headers::Headers;
 pub(crate) use inspector::Warnings;
 pub use locked_out::LockedOut;
 pub(crate) use locked_out::on_lockout;

@@ -5,11 +5,11 @@ use http::request::Parts;
 use http::response;
 
 use super::crossing::Crossings;
-use super::headers::Headers;
 use crate::callback::{DegradeCallback, ErrorCallback, Form};
 use crate::charge::OnLockout;
 use crate::key::KeyExtractor;
 use crate::key::ip::PeerHook;
+use crate::rule::headers::Headers;
 use crate::rule::{Plan, Rule, Rules, Subject};
 use crate::warning::{Warning, WarningKind};
 

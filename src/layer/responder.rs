@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
 use super::decide::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
-use super::headers::{Headers, set_retry_after, told_wait, whole_seconds};
+use super::headers::{set_retry_after, told_wait, whole_seconds};
 use super::outage::Outage;
 use crate::callback::{
     AnswerForm, AnswerReason, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead,
@@ -21,6 +21,7 @@ use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
 use crate::question::CountAsk;
+use crate::rule::headers::Headers;
 use crate::rule::{Policy, Rule};
 use crate::take::Take;
 use crate::trace::TakeSpan;

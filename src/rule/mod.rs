@@ -30,6 +30,7 @@
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
 mod exemptions;
+pub(crate) mod headers;
 mod lockout;
 mod max_concurrent;
 mod outcomes;
