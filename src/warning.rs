@@ -136,6 +136,10 @@ pub enum WarningKind {
     /// A layer has a [key](crate::RateLimitLayer::key), or a [joint](crate::Rule::joint) rule has
     /// [one](crate::Rule::with_key), while each subject of the rule has its own.
     KeyOfJointRule,
+    /// The file has `headers` or `status` for a rule, and code says it, too, which wins:
+    /// [`headers`](crate::RateLimitLayer::headers), or [`degrade`](crate::RateLimitLayer::degrade),
+    /// whose answer has a status of its own. What is unused is named.
+    HiddenByCode,
     /// A readable part of a key looks like a token, which the store then keeps as it is: whoever
     /// reads its keys could use it. The page and the log show the first four characters of it.
     ReadableToken,
@@ -360,6 +364,10 @@ impl fmt::Display for Warning {
             WarningKind::KeyOfJointRule => format!(
                 "code sets a key for {path:?}, but each subject of the rule has its own, so that key \
                  counts nothing: take it out, or make it the key of a subject"
+            ),
+            WarningKind::HiddenByCode => format!(
+                "the file has {name} for {path:?}, which code says, too (.headers, .degrade), so that \
+                 the file's is unused: take one of them out"
             ),
             WarningKind::ReadableToken => format!(
                 "a key of {path:?} looks like a token, and the store keeps it as it is: make it by \

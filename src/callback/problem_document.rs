@@ -22,14 +22,14 @@ use crate::error::{KeyError, KeyErrorKind};
 use crate::rule::{Policy, Rule};
 use crate::trace;
 
+const EXCEEDED: &str = "Request cannot be satisfied as assigned quota has been exceeded";
+const EXCEEDED_TYPE: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 /// What a [busy](Decision::is_busy) rule is called, and where that is explained.
 const BUSY: &str = "As many requests as may run at a time are in progress";
 /// What a [locked-out](Decision::is_locked_out) key is told. No quota is violated.
 const LOCKED_OUT: &str = "Request not satisfied due to detection of abnormal request pattern";
-const LOCKED_OUT_DOCUMENT: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types\
-    #abnormal-usage-detected\",\
-    \"title\":\"Request not satisfied due to detection of abnormal request pattern\",\
-    \"status\":429,\"violated-policies\":[]}";
+const LOCKED_OUT_TYPE: &str =
+    "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
 /// This is said about a request that would be denied at any time.
 const NEVER: &str = "The request costs more than a quota ever admits, so it is denied at any time";
 /// The detail of a problem whose call to a partner was denied.
@@ -102,27 +102,36 @@ pub(super) fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
 }
 
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
+    let status = rule.answers().status;
+    let status = status.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     let body = match rule.policies() {
-        _ if is_told_busy(rule, decision) => write_busy(rule, decision),
-        _ if is_for_now(decision) => return reduced_capacity(StatusCode::TOO_MANY_REQUESTS, ""),
-        _ if decision.is_denied_by_lockout() => LOCKED_OUT_DOCUMENT.into(),
+        _ if is_told_busy(rule, decision) => write_busy(rule, decision, status),
+        _ if is_for_now(decision) => return reduced_capacity(status, ""),
+        _ if decision.is_denied_by_lockout() => {
+            (begun(LOCKED_OUT_TYPE, LOCKED_OUT, status) + "]}").into()
+        }
         // A denial without exceeded quotas is that of a custom store.
         [_] if decision.verdict() != Verdict::Never
             && decision.denied_by(rule.policies()).next().is_some() =>
         {
-            let document = || write_quota_exceeded(rule, decision);
+            let document = || write_quota_exceeded(rule, decision, status);
             rule.texts().denial.get_or_init(document).clone()
         }
-        _ => write_quota_exceeded(rule, decision),
+        _ => write_quota_exceeded(rule, decision, status),
     };
-    document(StatusCode::TOO_MANY_REQUESTS, body)
+    document(status, body)
 }
 
-fn write_quota_exceeded(rule: &Rule, decision: &Decision) -> Bytes {
-    let mut body = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-        \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
-        \"status\":429,\"violated-policies\":["
-        .to_owned();
+/// A document of this type up to the names of the policies.
+fn begun(kind: &str, title: &str, status: StatusCode) -> String {
+    let status = status.as_u16();
+    format!(
+        "{{\"type\":\"{kind}\",\"title\":\"{title}\",\"status\":{status},\"violated-policies\":["
+    )
+}
+
+fn write_quota_exceeded(rule: &Rule, decision: &Decision, status: StatusCode) -> Bytes {
+    let mut body = begun(EXCEEDED_TYPE, EXCEEDED, status);
     push_names(&mut body, rule, decision);
     body.push(']');
     if is_told_never(rule, decision) {
@@ -133,10 +142,8 @@ fn write_quota_exceeded(rule: &Rule, decision: &Decision) -> Bytes {
 }
 
 /// Also says how many requests each of the policies lets run at a time.
-fn write_busy(rule: &Rule, decision: &Decision) -> Bytes {
-    let mut body = format!(
-        "{{\"type\":\"{BUSY_TYPE}\",\"title\":\"{BUSY}\",\"status\":429,\"violated-policies\":["
-    );
+fn write_busy(rule: &Rule, decision: &Decision, status: StatusCode) -> Bytes {
+    let mut body = begun(BUSY_TYPE, BUSY, status);
     push_names(&mut body, rule, decision);
     body.push_str("],\"max-concurrent\":[");
     for (at, policy) in shown_policies(rule, decision).enumerate() {
@@ -230,7 +237,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 ///
 /// | the request | the response | of gRPC |
 /// |---|---|---|
-/// | was denied | 429, with the names of the quotas that are used up | 8, `RESOURCE_EXHAUSTED` |
+/// | was denied | 429, or the `status` of its [file](crate::config), with the names of the quotas that are used up | 8, `RESOURCE_EXHAUSTED` |
 /// | can [never](crate::decision::Verdict::Never) fit | 429, with `"never": true`, a `detail` that says so, and no `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
 /// | found no [permit](crate::Rule::with_max_concurrent) | 429, [busy](#busy) | the same |
 /// | is [locked out](crate::Rule::with_lockout) | 429, of the type `abnormal-usage-detected` | the same |

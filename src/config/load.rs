@@ -14,9 +14,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::config_error::ConfigError;
 use super::key_names::{client_ip, networks};
-use super::rule_table::rule;
+use super::rule_table::{answers, rule};
 use super::table::Value;
-use crate::rule::{Exemptions, FileSwitches, Rules};
+use crate::rule::{Answers, Exemptions, FileSwitches, Rules};
 
 impl Rules {
     /// Reads the rules from a TOML file. [`config`](crate::config) describes the file.
@@ -76,7 +76,7 @@ impl Rules {
 
 /// The rules of a whole file.
 fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
-    let known = "enabled shadow prefix client-ip exempt close-denied-uploads rules";
+    let known = "enabled shadow prefix client-ip exempt close-denied-uploads headers status rules";
     file.only("a table", &[known])?;
     let is_enabled = file.read("enabled", Value::boolean)?.unwrap_or(true);
     let prefix = file.read("prefix", |prefix| prefix.text("a text", Some))?;
@@ -86,6 +86,7 @@ fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
         is_shadow: is_on("shadow")?,
         closes_uploads: is_on("close-denied-uploads")?,
         exemptions: file.read("exempt", exemptions)?.unwrap_or_default(),
+        answers: answers(file, Answers::default())?,
     };
     switches.exemptions.client_ip = file.read("client-ip", client_ip)?;
     let mut rules = Rules::of_file(switches.clone()).enabled(is_enabled);

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::config_error::{ConfigError, shorten_value};
 use super::key_names::{client_ip, named_key, names_client_ip};
 use super::load::exemptions;
@@ -11,9 +13,10 @@ use super::table::Value;
 use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::key::ClientIp;
 use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
+use crate::rule::headers::Headers;
 use crate::rule::{
-    Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas, Rule, RuleError,
-    Weekday,
+    Answers, Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas, Rule,
+    RuleError, Weekday,
 };
 
 /// The keys of a table that describe one quota.
@@ -26,7 +29,7 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 const KEYS: [&str; 3] = [
     QUOTA_KEYS,
     MAX_CONCURRENT,
-    "quotas algorithm sub-windows enabled key",
+    "quotas algorithm sub-windows enabled key headers status",
 ];
 /// The message for a key of earlier versions, in place of one that the key is unknown.
 const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
@@ -216,6 +219,7 @@ pub(super) fn rule(
         subjects: &subjects,
         client_ip,
     };
+    rule = rule.with_answers(answers(table, file.answers)?);
     for (name, read) in SETTINGS {
         rule = table.set(name, rule, |rule, value| read(rule, value, &reading))?;
     }
@@ -237,8 +241,11 @@ fn second_rule(path: &str) -> String {
     )
 }
 
+const NO_CLIENT: &str = "no client gets an answer beside outgoing, which decides calls";
 /// What calls to a partner do not have.
-const WITHOUT_OUTGOING: [(&str, &str); 4] = [
+const WITHOUT_OUTGOING: [(&str, &str); 6] = [
+    ("headers", NO_CLIENT),
+    ("status", NO_CLIENT),
     (
         "key",
         "no key beside outgoing, all callers would count together: expected key_by(..) of \
@@ -375,6 +382,30 @@ fn with_plans(rule: Rule, plans: &Value<'_>, reading: &Reading<'_>) -> Result<Ru
     });
     let of_plans = of_plans.collect::<Result<Vec<_>, _>>()?;
     plans.check(rule.with_plans(of_plans))
+}
+
+/// What a file or a rule says of its answers; what it does not say is as in `outer`.
+pub(super) fn answers(table: &Value<'_>, outer: Answers) -> Result<Answers, ConfigError> {
+    let of_denials = "expected 400 to 599: a denial is no success";
+    let status = table.read("status", |it| it.number_in(400..=599, of_denials))?;
+    let status = status.and_then(|it| StatusCode::from_u16(it).ok());
+    Ok(Answers {
+        headers: table.read("headers", headers)?.or(outer.headers),
+        status: status.or(outer.status),
+    })
+}
+
+fn headers(value: &Value<'_>) -> Result<Headers, ConfigError> {
+    let expected = "\"draft-11\", \"draft-7\", \"draft-6\", \"legacy\", \"github\" or \"none\"";
+    value.text(expected, |name| match name {
+        "draft-11" => Some(Headers::Draft11),
+        "draft-7" => Some(Headers::Draft7),
+        "draft-6" => Some(Headers::Draft6),
+        "legacy" => Some(Headers::Legacy),
+        "github" => Some(Headers::GitHub),
+        "none" => Some(Headers::None),
+        _ => None,
+    })
 }
 
 fn on_error(value: &Value<'_>) -> Result<OnError, ConfigError> {

@@ -152,7 +152,8 @@ impl Admission {
             let length = response.headers().get(CONTENT_LENGTH);
             answer.note_length(length.and_then(|it| it.to_str().ok()?.parse().ok()));
             let (options, shown) = (&self.gate.options, answer.settled_decision());
-            let fields = options.headers.show(&self.rule, shown, None, &mut response);
+            let fields = options.headers_of(&self.rule);
+            let fields = fields.show(&self.rule, shown, None, &mut response);
             if !options.without_extensions.response {
                 Answers::add_outer(response.extensions_mut(), answer, fields);
             }

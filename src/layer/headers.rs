@@ -13,10 +13,14 @@ use crate::rule::{Policy, Rule};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 static RATELIMITS: [HeaderName; 2] = [RATELIMIT, RATELIMIT_POLICY];
+static RATELIMITS_6: [HeaderName; 4] = [LIMIT, REMAINING, RESET, RATELIMIT_POLICY];
 static X_RATELIMITS: [HeaderName; 3] = [X_LIMIT, X_REMAINING, X_RESET];
 
 impl Headers {
@@ -50,6 +54,7 @@ impl Headers {
     fn names(self) -> &'static [HeaderName] {
         match self {
             Self::Draft11 | Self::Draft7 => &RATELIMITS,
+            Self::Draft6 => &RATELIMITS_6,
             Self::Legacy | Self::GitHub => &X_RATELIMITS,
             Self::None => &[],
         }
@@ -69,8 +74,7 @@ impl Headers {
             _ if decision.quotas().is_empty() || decision.source() == Source::Fallback => {}
             Self::Draft11 => draft_11(rule, decision, to),
             Self::Draft7 => draft_7(rule, decision, to),
-            Self::Legacy => legacy(rule, decision, 0, to),
-            Self::GitHub => legacy(rule, decision, seconds_since_1970(), to),
+            Self::Draft6 | Self::Legacy | Self::GitHub => three_fields(self, rule, decision, to),
             Self::None => {}
         }
         set_retry_after(retry_after, to);
@@ -189,13 +193,17 @@ fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
         Some((number("remaining=")?, number("reset=")?))
     });
     if let Some((limit, remaining, reset)) = tightest(rule, decision, inner) {
-        let policies = rule.policies().iter();
-        let policies = policies.filter(|it| !(it.is_hidden() || it.is_concurrent()));
-        let policies: Vec<_> = policies.map(draft_7_policy).collect();
         let limit = format!("limit={limit}, remaining={remaining}, reset={reset}");
-        headers.insert(RATELIMIT_POLICY, value(policies.join(", ").as_bytes()));
+        headers.insert(RATELIMIT_POLICY, draft_7_policies(rule));
         headers.insert(RATELIMIT, value(limit.as_bytes()));
     }
+}
+
+fn draft_7_policies(rule: &Rule) -> HeaderValue {
+    let policies = rule.policies().iter();
+    let policies = policies.filter(|it| !(it.is_hidden() || it.is_concurrent()));
+    let policies: Vec<_> = policies.map(draft_7_policy).collect();
+    value(policies.join(", ").as_bytes())
 }
 
 fn draft_7_policy(policy: &Policy) -> String {
@@ -212,16 +220,26 @@ fn seconds_since_1970() -> u64 {
     now.map_or(0, whole_seconds)
 }
 
-/// The tightest quota in three fields, one number each. Seconds are counted from this instant.
-fn legacy(rule: &Rule, decision: &Decision, from: u64, headers: &mut HeaderMap) {
-    let inner = headers.contains_key(X_REMAINING).then(|| {
+/// The tightest quota in three fields, one number each. Seconds are counted from now, or from 1970.
+fn three_fields(form: Headers, rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+    let (of_limit, of_remaining, of_reset) = match form {
+        Headers::Draft6 => (LIMIT, REMAINING, RESET),
+        _ => (X_LIMIT, X_REMAINING, X_RESET),
+    };
+    let is_date = form == Headers::GitHub;
+    let from = if is_date { seconds_since_1970() } else { 0 };
+    let inner = headers.contains_key(&of_remaining).then(|| {
         let number = |name| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
-        Some((number(X_REMAINING)?, number(X_RESET)?.saturating_sub(from)))
+        let reset = number(&of_reset)?.saturating_sub(from);
+        Some((number(&of_remaining)?, reset))
     });
     if let Some((limit, remaining, reset)) = tightest(rule, decision, inner) {
-        headers.insert(X_LIMIT, number(limit));
-        headers.insert(X_REMAINING, number(remaining));
-        headers.insert(X_RESET, number(from.saturating_add(reset)));
+        if form == Headers::Draft6 {
+            headers.insert(RATELIMIT_POLICY, draft_7_policies(rule));
+        }
+        headers.insert(of_limit, number(limit));
+        headers.insert(of_remaining, number(remaining));
+        headers.insert(of_reset, number(from.saturating_add(reset)));
     }
 }
 

@@ -225,7 +225,8 @@ impl Gate {
             true => Some(Warning::named(WarningKind::NoKey, "lockout")),
             false => has_none.then(|| Warning::new(WarningKind::NoKey)),
         };
-        let found = [of_unused_key, of_exemptions, of_check, of_no_key];
+        let of_hidden = fields.and_then(|_| options.hidden_answers(rule));
+        let found = [of_unused_key, of_exemptions, of_check, of_no_key, of_hidden];
         let found = of_keys.chain(found.into_iter().flatten()).chain(of_lockout);
         for found in found.chain(Warnings::of_rule(rule)) {
             warnings.add(found.about(rule.path()));

@@ -39,7 +39,8 @@ pub(crate) struct Options {
     pub(crate) crossings: Option<Arc<Crossings>>,
     /// Who is told of keys that are locked out.
     pub(crate) on_lockout: Option<OnLockout>,
-    pub(crate) headers: Headers,
+    /// Before what a file says.
+    pub(crate) headers: Option<Headers>,
     pub(crate) form: Form,
     /// Whether requests go on, and responses go back, without what the layer has decided.
     pub(super) without_extensions: WithoutExtensions,
@@ -88,6 +89,21 @@ impl Options {
             return Some("plan_value");
         }
         (self.plan.is_some() && rule.has_plans()).then_some("plan")
+    }
+
+    /// Which fields the responses under this rule get: as code says, else its file.
+    pub(super) fn headers_of(&self, rule: &Rule) -> Headers {
+        self.headers.or(rule.answers().headers).unwrap_or_default()
+    }
+
+    /// What code says in place of the rule's file, so that the file's value is unused.
+    pub(super) fn hidden_answers(&self, rule: &Rule) -> Option<Warning> {
+        let of_file = rule.answers();
+        let headers = self.headers.and(of_file.headers).map(|_| "headers");
+        let status = self.degrade.as_ref().and(of_file.status).map(|_| "status");
+        let both = headers.and(status).map(|_| "headers and status");
+        let hidden = both.or(headers).or(status)?;
+        Some(Warning::named(WarningKind::HiddenByCode, hidden))
     }
 
     /// The layer's own extractor comes before the rule's, and that before the default.

@@ -366,9 +366,10 @@ impl RateLimitLayer {
         self.on_error(callback)
     }
 
-    /// Which fields the responses get. Default: [`Headers::Draft11`].
+    /// Which fields the responses get. Default: what the rule's file says, else
+    /// [`Headers::Draft11`].
     pub fn headers(self, headers: Headers) -> Self {
-        self.with_option(|it| it.headers = headers)
+        self.with_option(|it| it.headers = Some(headers))
     }
 
     /// In which form this layer answers by itself. Default: [`Form::Problem`].

@@ -417,7 +417,7 @@ impl Gate {
         } = shown;
         let shown = retry_soon.as_ref().unwrap_or(&decision);
         forbid_storing(response.headers_mut());
-        let (own, is_behind) = (self.options.headers, rule.is_outgoing());
+        let (own, is_behind) = (self.options.headers_of(rule), rule.is_outgoing());
         let fields = if is_behind { Headers::None } else { own };
         fields.show(rule, shown, retry_after, &mut response);
         let headers = response.headers_mut();

@@ -292,9 +292,10 @@ impl Limits {
         })
     }
 
-    /// Which fields the responses get. A layer may have its own. Default: [`Headers::Draft11`].
+    /// Which fields the responses get. A layer may have its own. Default: what the file says, else
+    /// [`Headers::Draft11`].
     pub fn headers(self, headers: Headers) -> Self {
-        self.with("headers", |it| it.headers = headers)
+        self.with("headers", |it| it.headers = Some(headers))
     }
 
     /// In which form its layers answer by themselves, and what a handler answers with a

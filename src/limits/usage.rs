@@ -84,7 +84,7 @@ impl Limits {
 #[derive(Debug, Clone)]
 pub struct UsageReader {
     gates: Arc<[Arc<Gate>]>,
-    headers: Headers,
+    headers: Option<Headers>,
 }
 
 /// What a caller has left: see [`Limits::usage`]. As a response it is its [JSON](Self::to_json),
@@ -112,7 +112,7 @@ pub struct Usage {
     /// operator blocks, or whose key is [held](crate::decision::Verdict::LockedOut), has nothing
     /// until that ends.
     pub rules: Vec<RuleUsage>,
-    headers: Headers,
+    headers: Option<Headers>,
 }
 
 impl UsageReader {
@@ -175,8 +175,9 @@ impl IntoResponse for Usage {
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         for usage in self.rules.iter().filter(|it| it.is_limited) {
             let retry_after = usage.decision.retry_after().map(whole_seconds);
-            self.headers
-                .write(&usage.rule, &usage.decision, retry_after, fields);
+            let headers = self.headers.or(usage.rule.answers().headers);
+            let headers = headers.unwrap_or_default();
+            headers.write(&usage.rule, &usage.decision, retry_after, fields);
         }
         response
     }

@@ -1,9 +1,10 @@
 use std::net::IpAddr;
 
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use ipnet::IpNet;
 
+use super::headers::Headers;
 use crate::key::ip::{ClientIp, PeerIp, proxy_field};
 use crate::warning::{Warning, WarningKind};
 
@@ -13,6 +14,15 @@ pub(crate) struct FileSwitches {
     pub(crate) is_shadow: bool,
     pub(crate) closes_uploads: bool,
     pub(crate) exemptions: Exemptions,
+    pub(crate) answers: Answers,
+}
+
+/// What a file says of the answers under a rule, or under all that say nothing themselves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answers {
+    pub(crate) headers: Option<Headers>,
+    /// That of the default answer to a denial over HTTP.
+    pub(crate) status: Option<StatusCode>,
 }
 
 /// The requests that a file exempts from a rule. Any one of the lists exempts a request.

@@ -53,6 +53,11 @@ pub enum Headers {
     /// time](crate::Rule::with_max_concurrent): their number is no limit of a window, so it is not
     /// shown.
     Draft7,
+    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` (in seconds from now) and
+    /// `RateLimit-Policy` as draft 6 had them, and express-rate-limit: the numbers of
+    /// [`Legacy`](Self::Legacy), and the policies of [`Draft7`](Self::Draft7). Draft 11 writes a
+    /// `RateLimit-Policy`, too, so layers within one another use one of the two.
+    Draft6,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (in seconds from now), for the tightest
     /// quota of all layers, without the number of requests at a time.
     Legacy,

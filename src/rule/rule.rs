@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::exemptions::{Exemptions, FileSwitches};
+use super::exemptions::{Answers, Exemptions, FileSwitches};
 use super::policy::{Per, Policy, PolicyTexts};
 use super::quotas::check_policies;
 use super::resolved::{Choice, Common, Resolved};
@@ -173,6 +173,17 @@ impl Rule {
     #[cfg(feature = "config")]
     pub(crate) fn with_exemptions(self, exemptions: Exemptions) -> Self {
         self.with(|it| it.exemptions = Arc::new(exemptions.and(&it.exemptions)))
+    }
+
+    /// What the file says of the answers under this rule, where code says nothing.
+    #[cfg(feature = "config")]
+    pub(crate) fn with_answers(self, answers: Answers) -> Self {
+        self.with(|it| it.answers = answers)
+    }
+
+    /// What the file says of its answers.
+    pub(crate) fn answers(&self) -> Answers {
+        self.settings.answers
     }
 
     /// This rule in a file that says this for all its rules, and nothing else.

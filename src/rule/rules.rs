@@ -96,7 +96,7 @@ impl Rules {
     }
 
     /// Adds a rule. It replaces an earlier rule of the same path. What the file of these rules says
-    /// for all rules applies to it, too: `shadow`, `exempt`, `close-denied-uploads` and `enabled`.
+    /// for all rules applies to it, too, as `shadow` and `exempt`.
     pub fn insert(&mut self, rule: Rule) {
         let rule = Arc::new(rule.in_file(&self.file));
         // What is made of a rule is made now, and not by its first request.
