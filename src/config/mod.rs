@@ -7,6 +7,7 @@
 //! [`Rule::with_refund_on`]: crate::Rule::with_refund_on
 //! [`Rule::with_plan`]: crate::Rule::with_plan
 //! [`ConfigError`]: ConfigError
+//! [`Headers`]: crate::Headers
 //! [`OnError`]: crate::rule::OnError
 //! [`Plan`]: crate::rule::Plan
 //! [warning]: crate::warning
