@@ -145,6 +145,33 @@ async fn draft_7() {
     "#);
 }
 
+/// The policy is that of the layer whose numbers are shown.
+#[tokio::test]
+async fn draft_6() {
+    insta::assert_snapshot!(after(two(), Headers::Draft6, 1, 1).await, @"
+    200 OK
+    content-type: text/plain; charset=utf-8
+    ratelimit-policy: 2;w=10, 1000;w=86400
+    ratelimit-limit: 2
+    ratelimit-remaining: 1
+    ratelimit-reset: 10
+    1
+    ");
+    let layer = |path, max| RateLimitLayer::new(path, 10 * SECOND, max).headers(Headers::Draft6);
+    for (inner, outer) in [(3, 9), (9, 3)] {
+        let response = send(&app(layer("a", inner)).layer(layer("b", outer)), "/").await;
+        let policies = response.headers().get_all("ratelimit-policy").iter();
+        assert_eq!(policies.collect::<Vec<_>>(), ["3;w=10"]);
+        assert_eq!(response.headers()["ratelimit-remaining"], "2");
+    }
+    // What an upstream says of itself is replaced.
+    let upstream = [("ratelimit-limit", "7"), ("ratelimit-policy", "7;w=1")];
+    let handler = get(async move || upstream).layer(layer("a", 3));
+    let response = send(&Router::new().route("/", handler), "/").await;
+    assert_eq!(response.headers()["ratelimit-limit"], "3");
+    assert_eq!(response.headers()["ratelimit-policy"], "3;w=10");
+}
+
 #[tokio::test]
 async fn legacy() {
     insta::assert_snapshot!(after(one(), Headers::Legacy, 1, 1).await, @"

@@ -8,6 +8,7 @@ mod calls;
 mod charges;
 mod client_ip;
 mod config;
+mod config_answers;
 mod config_permits;
 mod config_subjects;
 mod contract;
