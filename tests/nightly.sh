@@ -24,7 +24,7 @@ parts=(
   "7 programs: Redisson, Chromium, Prometheus, exporters of metrics; the model of threads"
   "8 builds: all feature sets, clippy on them, the benches, the contributors' guide, Miri"
   "9 servers: Redis 6.2 to 8, Valkey 8 and 9, and what must be refused, where they can be had"
-  "10 versions: the last release beside this tree, rolled up and back"
+  "10 versions: the last release beside this tree, rolled up and back; the next Redis client"
   "11 releases: the limiters of ten releases of Redisson, each beside each generation"
   "12 proxies: nine real proxies before one app"
   "13 clients: what real clients make of a denial"
@@ -210,6 +210,7 @@ versions() {
   else
     skipped "versions" "the older version is not in this clone"
   fi
+  once "the next Redis client" bash tests/redis_next.sh
 }
 
 # A step for each release, so that one that fails is run again alone.
