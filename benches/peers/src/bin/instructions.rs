@@ -19,8 +19,8 @@ use tidegate::key::Everyone;
 use tidegate::layer::Headers;
 use tidegate::rule::Subject;
 use tidegate::{
-    Algorithm, Header, Key, MemoryStore, PeerIp, Quota, RateLimitLayer, RedisStore, Rule, Store,
-    Take,
+    Algorithm, Header, Key, MemoryStore, PeerIp, Quota, RateLimitLayer, RedisStore, Resilient, Rule,
+    Store, Take,
 };
 use tidegate_peers::client::Client;
 use tidegate_peers::contenders::{KEY_FIELD, handler};
@@ -90,6 +90,7 @@ enum Route {
     Joint,
     BareCall,
     Redis(Algorithm),
+    Resilient(Option<Duration>),
     TowerRateLimitRedis,
     TowerRateLimiter,
 }
@@ -111,6 +112,7 @@ impl Route {
         }
         all.extend([Self::Joint, Self::BareCall]);
         all.extend([Algorithm::Gcra, Algorithm::SlidingLog].map(Self::Redis));
+        all.extend([None, Some(TIMEOUT)].map(Self::Resilient));
         all.extend([Self::TowerRateLimitRedis, Self::TowerRateLimiter]);
         all
     }
@@ -137,6 +139,8 @@ impl Route {
             Self::Joint => "memory, a joint rule of three".into(),
             Self::BareCall => "a bare `EVALSHA` by redis-rs".into(),
             Self::Redis(algorithm) => format!("Redis, {}", algorithm.name()),
+            Self::Resilient(None) => "Redis, gcra, `Resilient`".into(),
+            Self::Resilient(Some(_)) => "Redis, gcra, `Resilient` with a time-out".into(),
             Self::TowerRateLimitRedis => "tower-rate-limit-redis 1.0".into(),
             Self::TowerRateLimiter => "tower-rate-limiter 0.2, fixed window".into(),
         }
@@ -255,6 +259,12 @@ impl Route {
             Self::Redis(algorithm) => {
                 let rule = Rule::new(algorithm.name(), [quota])?.with_algorithm(algorithm);
                 let store = RedisStore::connect(redis).await?.timeout(TIMEOUT);
+                route.layer(RateLimitLayer::from_rule(rule).key(PeerIp).store(store))
+            }
+            Self::Resilient(timeout) => {
+                let rule = Rule::new("resilient", [quota])?.with_algorithm(Algorithm::Gcra);
+                let store = RedisStore::connect(redis).await?.timeout(TIMEOUT);
+                let store = Resilient::new(store).timeout(timeout);
                 route.layer(RateLimitLayer::from_rule(rule).key(PeerIp).store(store))
             }
             Self::TowerRateLimitRedis => {
