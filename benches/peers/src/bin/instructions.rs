@@ -19,8 +19,8 @@ use tidegate::key::Everyone;
 use tidegate::layer::Headers;
 use tidegate::rule::Subject;
 use tidegate::{
-    Algorithm, Header, Key, MemoryStore, PeerIp, Quota, RateLimitLayer, RedisStore, Resilient, Rule,
-    Store, Take,
+    Algorithm, Header, Key, MemoryStore, PeerIp, Quota, RateLimitLayer, RedisStore, Resilient,
+    Rule, Store, Take,
 };
 use tidegate_peers::client::Client;
 use tidegate_peers::contenders::{KEY_FIELD, handler};
