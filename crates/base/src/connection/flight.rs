@@ -238,6 +238,7 @@ impl<C: FlightCall> Flight<C> {
     }
 }
 
+#[cold]
 fn fail(questions: impl IntoIterator<Item = Question>, error: &StoreError) {
     let questions = questions.into_iter();
     questions.for_each(|question| question.fail(error.clone()));
@@ -262,6 +263,18 @@ impl Carrier {
     pub fn carry<C: FlightCall>(self, calls: SmallVec<[C; 1]>) -> BoxFuture<'static, ()> {
         let carrier = self;
         Box::pin(Flight { calls, carrier }.run())
+    }
+
+    /// The flight of this call alone, whose reply repeats its number, and which needs no `ASKING`.
+    pub fn carry_one<C: FlightCall>(mut self, call: C) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let command = call.command(self.clock());
+            match self.link.send_one(&command).await {
+                Ok((Value::ServerError(error), _)) => self.handle_refusal(call, error.into()),
+                Ok((reply, trip)) => call.hand_out(reply, trip, &self),
+                Err(error) => fail(call.into_questions(), &self.error(error)),
+            }
+        })
     }
 
     fn label(&self) -> &Label {
@@ -292,6 +305,7 @@ impl Carrier {
 
     /// An error of the client or the server, as callers get it. Closes the link if it is broken, and
     /// has another one made beside it if the server takes no writes.
+    #[cold]
     pub fn error(&self, error: RedisError) -> StoreError {
         if is_broken(&error) {
             self.link.close();
@@ -341,6 +355,7 @@ impl Carrier {
     /// Three ways lead on: a cluster's redirection, the text of an unknown script, and a call of
     /// its own for each key where one key of several may be the reason. What is left is the
     /// server's answer to this very question, and its error.
+    #[cold]
     fn handle_refusal<C: FlightCall>(&self, call: C, error: RedisError) {
         let endpoint = &self.endpoint;
         let (sent, number_of_keys) = call.shape();

@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionLike, MultiplexedConnection, SendError};
@@ -154,29 +157,24 @@ impl Link {
     /// client drops their replies. It has no time limit. Once the reconnector has replaced a silent
     /// link it closes it, which ends this future.
     pub(super) async fn send(&mut self, commands: Commands) -> RedisResult<(Replies, RoundTrip)> {
+        if let [command] = &*commands {
+            let (reply, trip) = self.send_one(command).await?;
+            return Ok((smallvec![reply], trip));
+        }
+        let mut pipeline = Pipeline::with_capacity(commands.len());
+        for command in commands {
+            pipeline.add_command(command);
+        }
         let Self { connection, inner } = self;
-        let asked = Instant::now();
-        let _outstanding = inner.activity.request_begins(asked);
-        let replies = async {
-            if let [command] = &*commands {
-                let reply = connection.req_packed_command(command).await;
-                return reply.map(|reply| smallvec![reply]);
-            }
-            let mut pipeline = Pipeline::with_capacity(commands.len());
-            for command in commands {
-                pipeline.add_command(command);
-            }
-            let replies = connection.req_packed_commands(&pipeline, 0, pipeline.len());
-            replies.await.map(Replies::from_vec)
-        };
-        let replies = tokio::select! {
-            biased;
-            replies = replies => replies?,
-            () = inner.closing.comes() => return Err(closed_before_reply()),
-        };
-        let answered = Instant::now();
-        inner.activity.reply_arrived(answered);
-        Ok((replies, RoundTrip { asked, answered }))
+        let replies = connection.send_packed_commands(&pipeline, 0, pipeline.len());
+        let (replies, trip) = inner.reply(replies).await?;
+        Ok((Replies::from_vec(replies), trip))
+    }
+
+    /// Sends one command as [`send`](Self::send) does.
+    pub(super) async fn send_one(&mut self, command: &Cmd) -> RedisResult<(Value, RoundTrip)> {
+        let Self { connection, inner } = self;
+        inner.reply(connection.send_packed_command(command)).await
     }
 
     /// Sends one command, and a check behind it. Returns the reply to it and no other one: if the
@@ -251,6 +249,29 @@ impl Link {
     /// Completes when the connection is closed.
     pub(super) async fn closed(&self) {
         self.inner.closing.comes().await
+    }
+}
+
+impl LinkInner {
+    /// What this future of the client gives, unless the connection ends before.
+    async fn reply<T>(
+        &self,
+        reply: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<(T, RoundTrip)> {
+        let asked = Instant::now();
+        let _outstanding = self.activity.request_begins(asked);
+        let (mut reply, mut closing) = (pin!(reply), pin!(self.closing.comes()));
+        let reply = poll_fn(|cx| match reply.as_mut().poll(cx) {
+            Poll::Pending => closing
+                .as_mut()
+                .poll(cx)
+                .map(|()| Err(closed_before_reply())),
+            ready => ready,
+        });
+        let reply = reply.await?;
+        let answered = Instant::now();
+        self.activity.reply_arrived(answered);
+        Ok((reply, RoundTrip { asked, answered }))
     }
 }
 

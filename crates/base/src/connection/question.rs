@@ -104,7 +104,7 @@ pub struct SendOptions {
     /// In a call of its own, because a call shared with others was refused as a whole.
     pub is_alone: bool,
     /// Behind `ASKING`, because the slot is being moved to the node.
-    pub(super) is_asking: bool,
+    pub is_asking: bool,
     /// With the script's text, because the server does not know its hash.
     pub has_text: bool,
 }
