@@ -5,6 +5,7 @@ use hashbrown::HashTable;
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
+use super::lone_take::LoneTake;
 use super::question::{CountKey, CountOperation, CountQuestion};
 use super::refund_call::RefundCall;
 use super::take_call::{CallKind, TakeCall};
@@ -26,7 +27,13 @@ macro_rules! of_each_kind {
 
 /// The flight of questions about counts, and of calls that travel with them: the flight maker of
 /// all stores.
-pub(super) fn flight(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
+pub(super) fn flight(mut questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
+    if let [lone] = &questions[..]
+        && LoneTake::is_one(lone)
+        && let Some(lone) = questions.pop()
+    {
+        return carrier.carry_one(LoneTake::new(lone));
+    }
     if let [lone] = &questions[..]
         && CountQuestion::in_question(lone)
             .is_some_and(|it| !matches!(it.what, CountOperation::Own(_)))

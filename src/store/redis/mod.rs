@@ -8,6 +8,7 @@
 //! | the questions about a count, and the names of its keys | `question.rs` |
 //! | groups the questions of a flight into calls, in the order of arrival for each count | `calls.rs` |
 //! | takes that share a script call: up to 64 keys and 512 takes | `take_call.rs` |
+//! | a take in a call of its own, as most requests ask | `lone_take.rs` |
 //! | the bytes that the scripts read and write | `take_script.rs` |
 //! | refunds that share a script call | `refund_call.rs` |
 //! | permits: the takes of which the answer was lost | `permits.rs` |
@@ -20,6 +21,7 @@
 
 mod calls;
 mod holder;
+mod lone_take;
 mod permits;
 mod question;
 mod ready;

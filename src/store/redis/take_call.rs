@@ -12,11 +12,12 @@ use super::scripts::{
 use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
 use crate::algorithm::core::StateKind;
-use crate::algorithm::spec::Windows;
+use crate::algorithm::spec::{Spec, Windows};
 use crate::connection::{
     CallId, Carrier, FlightCall, Question, RoundTrip, Script, SendOptions, ServerClock,
     publish_command,
 };
+use crate::decision::Decision;
 
 /// The most keys and takes in one script call. Such a call occupies the server for at most about
 /// 200 microseconds.
@@ -116,6 +117,45 @@ pub(super) struct Row {
     pub(super) deadline: u64,
 }
 
+/// The script of takes by this algorithm.
+pub(super) fn script_of(algorithm: Algorithm) -> &'static Script {
+    match algorithm {
+        Algorithm::SlidingLog => &TAKE_SLIDING_LOG,
+        Algorithm::SlidingWindow => &TAKE_SLIDING_WINDOW,
+        Algorithm::Gcra => &TAKE_GCRA,
+        Algorithm::FixedWindow => &TAKE_FIXED_WINDOW,
+    }
+}
+
+/// The algorithm of a count; that of the script which decides about others.
+pub(super) fn algorithm_of(spec: &Spec) -> Algorithm {
+    let windows = spec.windows();
+    windows.map_or_else(Algorithm::default, Windows::algorithm)
+}
+
+/// Until when the server may decide a take.
+pub(super) fn deadline(question: &Question, clock: &ServerClock) -> u64 {
+    let asked = CountQuestion::in_call(question);
+    match asked.now {
+        // Units that were used are charged, however late the question arrives.
+        None if !asked.owes() => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
+        _ => NO_DEADLINE,
+    }
+}
+
+/// Hands out the decision about a take.
+pub(super) fn decided(
+    question: Question,
+    mut decision: Decision,
+    trip: RoundTrip,
+    carrier: &Carrier,
+) {
+    carrier.prove_by(&question);
+    let deadline = question.deadline;
+    decision.is_late = deadline.was_extended() || deadline.at.into_std() <= trip.answered;
+    question.reply(Ok(decision));
+}
+
 impl CallKind {
     /// The kind of call that this take or refund needs.
     pub(super) fn new(question: &Question) -> Self {
@@ -129,13 +169,11 @@ impl CallKind {
                 CallWhat::Takes
             }
         };
-        let windows = count.spec.windows();
-        let algorithm = windows.map_or_else(Algorithm::default, Windows::algorithm);
         Self {
             what,
             needs_core: what == CallWhat::Takes && asked.needs_core(),
             holds: what == CallWhat::Takes && asked.counts.iter().any(|it| it.spec.may_be_held()),
-            algorithm,
+            algorithm: algorithm_of(&count.spec),
             now: *now,
             options: question.options,
             slot: question.slot,
@@ -144,14 +182,14 @@ impl CallKind {
 
     /// The script that such a call runs.
     fn script(self) -> &'static Script {
-        let [ask, refund] = match self.algorithm {
-            Algorithm::SlidingLog => [&TAKE_SLIDING_LOG, &REFUND_SLIDING_LOG],
-            Algorithm::SlidingWindow => [&TAKE_SLIDING_WINDOW, &REFUND_SLIDING_WINDOW],
-            Algorithm::Gcra => [&TAKE_GCRA, &REFUND_GCRA],
-            Algorithm::FixedWindow => [&TAKE_FIXED_WINDOW, &REFUND_FIXED_WINDOW],
+        let refund = match self.algorithm {
+            Algorithm::SlidingLog => &REFUND_SLIDING_LOG,
+            Algorithm::SlidingWindow => &REFUND_SLIDING_WINDOW,
+            Algorithm::Gcra => &REFUND_GCRA,
+            Algorithm::FixedWindow => &REFUND_FIXED_WINDOW,
         };
         match self.what {
-            CallWhat::Takes => ask,
+            CallWhat::Takes => script_of(self.algorithm),
             CallWhat::Refunds(kind) => refund_of(kind).unwrap_or(refund),
             CallWhat::Renewals => &RENEW_PERMITS,
         }
@@ -220,8 +258,13 @@ impl Row {
 impl TakeCall {
     /// A call with one key, without takes yet.
     pub(super) fn new(kind: CallKind) -> Self {
+        Self::with_id(CallId::next(), kind)
+    }
+
+    /// The same with this number.
+    pub(super) fn with_id(id: CallId, kind: CallKind) -> Self {
         Self {
-            id: CallId::next(),
+            id,
             kind,
             keys: smallvec![KeyTakes::default()],
             number_of_counts: 0,
@@ -246,7 +289,7 @@ impl TakeCall {
         takes.first().holder().is_none()
             && known.len() == counts.len()
             && alike.all(|(known, it)| known.asks_like(it))
-            && takes.rows[0].has_room_for(counts[0].cost, self.deadline(question, clock))
+            && takes.rows[0].has_room_for(counts[0].cost, deadline(question, clock))
     }
 
     /// The index of a further key over so many counts, of which some are in the call already.
@@ -268,7 +311,7 @@ impl TakeCall {
 
     /// Adds a take to those of the key with this index.
     pub(super) fn push(&mut self, key: usize, question: Question, clock: &ServerClock) {
-        let deadline = self.deadline(&question, clock);
+        let deadline = deadline(&question, clock);
         self.number_of_takes += 1;
         let takes = &mut self.keys[key];
         let is_new = takes.questions.is_empty();
@@ -278,14 +321,14 @@ impl TakeCall {
         }
     }
 
-    /// Until when the server may decide a take.
-    fn deadline(&self, question: &Question, clock: &ServerClock) -> u64 {
-        // Units that were used are charged, however late the question arrives.
-        let owes = CountQuestion::in_call(question).owes();
-        match self.kind.now {
-            None if !owes => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
-            _ => NO_DEADLINE,
-        }
+    /// The server's clock and the reply to each take, if this is the reply to this call.
+    pub(super) fn read(&self, reply: &Value) -> Option<(u64, SmallVec<[TakeReply; 1]>)> {
+        let mut replies = SmallVec::with_capacity(self.number_of_takes);
+        let Value::BulkString(bytes) = reply else {
+            return None;
+        };
+        let now = read_replies(bytes, self.id.number(), &self.keys, &mut replies)?;
+        Some((now, replies))
     }
 
     /// The counts of the key with this index.
@@ -331,14 +374,7 @@ impl FlightCall for TakeCall {
     /// If the reply is not that of this call or cannot be read, all takes get an error, and the
     /// connection is closed.
     fn hand_out(self, reply: Value, trip: RoundTrip, carrier: &Carrier) {
-        let mut replies = SmallVec::<[_; 1]>::with_capacity(self.number_of_takes);
-        let read = match &reply {
-            Value::BulkString(bytes) => {
-                read_replies(bytes, self.id.number(), &self.keys, &mut replies)
-            }
-            _ => None,
-        };
-        let Some(now) = read else {
+        let Some((now, replies)) = self.read(&reply) else {
             return carrier.condemn(self.into_questions());
         };
         if self.kind.now.is_none() {
@@ -347,13 +383,8 @@ impl FlightCall for TakeCall {
         let retry_until = trip.answered + 2 * Duration::from_micros(DEADLINE_SPREAD);
         let answer = |question: Question, reply| match reply {
             TakeReply::Decided(decisions) => {
-                carrier.prove_by(&question);
-                let asked = CountQuestion::in_call(&question);
-                let mut decision = asked.decision(decisions);
-                let deadline = question.deadline;
-                decision.is_late =
-                    deadline.was_extended() || deadline.at.into_std() <= trip.answered;
-                question.reply(Ok(decision));
+                let decision = CountQuestion::in_call(&question).decision(decisions);
+                decided(question, decision, trip, carrier);
             }
             TakeReply::Owed(charged) => question.reply(Ok(charged)),
             TakeReply::Outside => carrier.ask_anew(question, OUTSIDE_TWICE),

@@ -16,17 +16,20 @@ mod permits;
 mod windows;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
-use super::question::{CountOperation, CountQuestion};
+use super::question::{CountKey, CountOperation, CountQuestion};
 use super::take_call::{KeyTakes, Row};
+use crate::algorithm::MODULUS_MASK;
 use crate::algorithm::constants::{
-    ERROR, GENERAL, HOLDS, JOINT, LATE, NAMES_TWICE, OUTSIDE, OWED, RECORD_SIZE, USUAL,
+    ALLOWED, DENIED, ERROR, GENERAL, HOLDS, JOINT, LATE, NAMES_TWICE, OUTSIDE, OWED, RECORD_SIZE,
+    USUAL,
 };
 use crate::algorithm::spec::{Kind, Spec};
-use crate::decision::{Decision, Receipt, Verdict};
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
@@ -77,8 +80,7 @@ pub(super) fn write_questions(
                 .for_each(|it| specs.add(&it.spec, now, into)),
         }
     }
-    let records = u16::try_from(into.len() + 1).expect("64 specs have less than 64 KiB");
-    into[1..HEAD_SIZE].copy_from_slice(&records.to_be_bytes());
+    end_head(into);
     into.reserve(specs.positions.len() * RECORD_SIZE);
     let mut positions = specs.positions.iter();
     for key in keys {
@@ -107,6 +109,37 @@ pub(super) fn write_questions(
     for row in keys.iter().flat_map(|key| key.rows.iter().skip(1)) {
         write_row(row, into);
     }
+}
+
+/// The same about one take, of a count of windows that nothing holds.
+pub(super) fn write_lone(count: &CountKey, deadline: u64) -> SmallVec<[u8; 128]> {
+    // Behind the head stands the spec, and the key has one row of one take. No number has more than
+    // 7 bytes, so what stands before one may be written over its eighth.
+    let mut record = [0; RECORD_SIZE];
+    record[3..11].copy_from_slice(&count.cost.min(MAX_NUMBER).to_be_bytes());
+    record[12..].copy_from_slice(&deadline.min(MAX_NUMBER).to_be_bytes());
+    (record[1], record[3], record[12]) = (HEAD_SIZE as u8 + 1, 1, 1);
+    let mut bytes = SmallVec::from_slice(question_of(&count.spec));
+    bytes.extend_from_slice(&record);
+    bytes
+}
+
+/// The head of the questions about one take of a count of windows, and what they say of its spec.
+fn question_of(spec: &Spec) -> &[u8] {
+    spec.question(|spec| {
+        let kind = if spec.is_usual() { USUAL } else { GENERAL };
+        let mut bytes = vec![kind, 0, 0];
+        let windows = spec.windows().expect("others change with the time");
+        windows::write_spec(windows, &mut bytes);
+        end_head(&mut bytes);
+        bytes.into()
+    })
+}
+
+/// Says in the head that the records begin here.
+fn end_head(bytes: &mut [u8]) {
+    let records = u16::try_from(bytes.len() + 1).expect("64 specs have less than 64 KiB");
+    bytes[1..HEAD_SIZE].copy_from_slice(&records.to_be_bytes());
 }
 
 /// Where what the questions say of the spec of each count begins.
@@ -139,7 +172,7 @@ impl<'a> Specs<'a> {
 /// What a question says of a count of this kind.
 fn write_spec(spec: &Spec, now: &dyn Fn() -> u64, into: &mut Vec<u8>) {
     match &spec.kind {
-        Kind::Windows(of) => into.extend_from_slice(spec.question(|_| windows::encode(of))),
+        Kind::Windows(_) => into.extend_from_slice(&question_of(spec)[HEAD_SIZE..]),
         Kind::Calendar(of) => calendar::write(of, of.period.at(now()), into),
         Kind::Permits(of) => permits::write_spec(of, into),
     }
@@ -197,10 +230,7 @@ pub(super) fn read_replies(
     replies: &mut SmallVec<[TakeReply; 1]>,
 ) -> Option<u64> {
     let mut fields = Fields(reply);
-    let now = fields.integer::<8>().filter(|now| *now < 1 << 53)?;
-    if fields.integer::<8>()? != id {
-        return None;
-    }
+    let now = fields.head(id)?;
     for key in keys {
         let (asked, first) = (key.first(), replies.len());
         for at in 0..asked.counts.len() {
@@ -219,6 +249,41 @@ pub(super) fn read_replies(
         }
     }
     fields.0.is_empty().then_some(now)
+}
+
+/// The bytes of a reply that decides one take under one quota.
+const LONE_SIZE: usize = 16 + 3 + 3 * 7;
+
+/// The server's clock and the decision, if this is a reply that decides one take, of a count of one
+/// quota that nothing holds. Other replies are for [`read_replies`].
+pub(super) fn read_lone(reply: &[u8], id: u64, count: &CountKey) -> Option<(u64, Decision)> {
+    let windows = count.spec.windows()?;
+    let [quota] = &windows.quotas[..] else {
+        return None;
+    };
+    let mut fields = Fields(<&[u8; LONE_SIZE]>::try_from(reply).ok()?);
+    let now = fields.head(id)?;
+    let (code, takes, number) = (
+        fields.integer::<1>()?,
+        fields.integer::<2>()?,
+        fields.number()?,
+    );
+    let (verdict, receipt) = match (code, takes) {
+        (ALLOWED, 1) => {
+            let receipt = Receipt::new(now, number & MODULUS_MASK, count.cost);
+            (Verdict::Allowed, Some(receipt))
+        }
+        (DENIED, 1) => {
+            let retry_after = Duration::from_micros(number);
+            (Verdict::Denied { retry_after }, None)
+        }
+        _ => return None,
+    };
+    let max = windows.algorithm().limit(quota);
+    let state = QuotaState::from_micros(fields.number()?.min(max), fields.number()?);
+    let (source, state) = (Source::Redis, state.with_max(max));
+    let decision = Decision::from_state(verdict, source, count.cost, state, receipt);
+    Some((now, decision))
 }
 
 /// The call id that a reply repeats.
@@ -292,6 +357,12 @@ impl<'a> Fields<'a> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
+    }
+
+    /// The server's clock, if the call has this number.
+    fn head(&mut self, id: u64) -> Option<u64> {
+        let now = self.integer::<8>().filter(|now| *now < MAX_NUMBER)?;
+        (self.integer::<8>()? == id).then_some(now)
     }
 
     fn integer<const LENGTH: usize>(&mut self) -> Option<u64> {

@@ -9,18 +9,17 @@ use crate::decision::{Decision, QuotaState, Receipt, Source};
 use crate::quota::Quota;
 
 /// What a question says of such a count: how long a key lives, and its quotas.
-pub(super) fn encode(windows: &Windows) -> Box<[u8]> {
+pub(super) fn write_spec(windows: &Windows, into: &mut Vec<u8>) {
     let sub_windows = windows.config.number_of_sub_windows();
-    let mut bytes = vec![u8::try_from(windows.quotas.len()).expect("at most 16 quotas")];
+    into.push(u8::try_from(windows.quotas.len()).expect("at most 16 quotas"));
     let slice = (windows.life / 16).max(SLICE);
     let expiry = (windows.life + 2 * slice).div_ceil(1_000);
-    write(&[expiry, slice], &mut bytes);
+    write(&[expiry, slice], into);
     for quota in &windows.quotas {
         let numbers = windows.algorithm().script_numbers(quota, sub_windows);
-        write(&[quota.max(), quota.window_micros()], &mut bytes);
-        write(&numbers, &mut bytes);
+        write(&[quota.max(), quota.window_micros()], into);
+        write(&numbers, into);
     }
-    bytes.into()
 }
 
 /// The decision on a take before the last `later` units were charged.
