@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::flight::{Carrier, flight_of, fly};
+use super::flight::{Carrier, fly, of_calls};
 use super::node::NodeCore;
 use super::queue::Questions;
 
@@ -46,10 +46,10 @@ impl Alone {
             return;
         };
         question.departs();
+        let maker = question.flight_maker.unwrap_or(of_calls);
         let carrier = Carrier::new(link, node.endpoint.clone());
-        if let Some(flight) = flight_of(Questions::from_iter([question]), carrier) {
-            fly(flight, in_flight);
-        }
+        let flight = maker(Questions::from_buf([question]), carrier);
+        fly(flight, in_flight);
     }
 }
 

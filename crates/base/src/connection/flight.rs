@@ -32,13 +32,15 @@ use crate::sync::lock;
 /// have the same one.
 pub(super) type FlightMaker = fn(Questions, Carrier) -> BoxFuture<'static, ()>;
 
+/// The flight of questions without a flight maker.
+pub(super) fn of_calls(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
+    let calls = questions.into_iter();
+    let calls = calls.map(|question| UnsharedCall::new(question, Question::content));
+    carrier.carry(calls.collect())
+}
+
 /// The flight of these questions. `None` if there is no question.
 pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFuture<'static, ()>> {
-    let of_calls: FlightMaker = |questions, carrier| {
-        let calls = questions.into_iter();
-        let calls = calls.map(|question| UnsharedCall::new(question, Question::content));
-        carrier.carry(calls.collect())
-    };
     let maker = questions.iter().find_map(|question| question.flight_maker);
     (!questions.is_empty()).then(|| maker.unwrap_or(of_calls)(questions, carrier))
 }

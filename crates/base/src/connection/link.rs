@@ -157,21 +157,23 @@ impl Link {
     /// client drops their replies. It has no time limit. Once the reconnector has replaced a silent
     /// link it closes it, which ends this future.
     pub(super) async fn send(&mut self, commands: Commands) -> RedisResult<(Replies, RoundTrip)> {
-        if let [command] = &*commands {
-            let (reply, trip) = self.send_one(command).await?;
-            return Ok((smallvec![reply], trip));
-        }
-        let mut pipeline = Pipeline::with_capacity(commands.len());
-        for command in commands {
-            pipeline.add_command(command);
-        }
         let Self { connection, inner } = self;
-        let replies = connection.send_packed_commands(&pipeline, 0, pipeline.len());
-        let (replies, trip) = inner.reply(replies).await?;
-        Ok((Replies::from_vec(replies), trip))
+        let replies = async {
+            if let [command] = &*commands {
+                let reply = connection.req_packed_command(command).await;
+                return reply.map(|reply| smallvec![reply]);
+            }
+            let mut pipeline = Pipeline::with_capacity(commands.len());
+            for command in commands {
+                pipeline.add_command(command);
+            }
+            let replies = connection.req_packed_commands(&pipeline, 0, pipeline.len());
+            replies.await.map(Replies::from_vec)
+        };
+        inner.reply(replies).await
     }
 
-    /// Sends one command as [`send`](Self::send) does.
+    /// Sends one command as [`send`](Self::send) does, without a box for the client's future.
     pub(super) async fn send_one(&mut self, command: &Cmd) -> RedisResult<(Value, RoundTrip)> {
         let Self { connection, inner } = self;
         inner.reply(connection.send_packed_command(command)).await
@@ -260,13 +262,14 @@ impl LinkInner {
     ) -> RedisResult<(T, RoundTrip)> {
         let asked = Instant::now();
         let _outstanding = self.activity.request_begins(asked);
-        let (mut reply, mut closing) = (pin!(reply), pin!(self.closing.comes()));
+        // Made before the look: a close in between wakes it.
+        let mut closed = pin!(self.closing.changed.notified());
+        let mut reply = pin!(reply);
         let reply = poll_fn(|cx| match reply.as_mut().poll(cx) {
-            Poll::Pending => closing
-                .as_mut()
-                .poll(cx)
-                .map(|()| Err(closed_before_reply())),
-            ready => ready,
+            Poll::Pending if self.closing.is_set() || closed.as_mut().poll(cx).is_ready() => {
+                Poll::Ready(Err(closed_before_reply()))
+            }
+            poll => poll,
         });
         let reply = reply.await?;
         let answered = Instant::now();
