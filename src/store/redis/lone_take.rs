@@ -88,3 +88,125 @@ impl FlightCall for LoneTake {
         vec![self.question]
     }
 }
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use fastrand::Rng;
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::algorithm::constants::{ALLOWED, DENIED};
+    use crate::deadline::Deadline;
+    use crate::store::redis::question::CountKey;
+    use crate::store::redis::take_script::TakeReply;
+    use crate::{Algorithm, Key, Quota, Rule, Take};
+
+    /// A number of any size.
+    fn any(rng: &mut Rng) -> u64 {
+        rng.u64(..) >> rng.u32(..64)
+    }
+
+    /// A take under a random rule, once as a lone one and once as the call of one take.
+    fn both(rng: &mut Rng, clock: &ServerClock) -> (LoneTake, TakeCall) {
+        let algorithms = [
+            Algorithm::SlidingLog,
+            Algorithm::SlidingWindow,
+            Algorithm::Gcra,
+            Algorithm::FixedWindow,
+        ];
+        let quotas = (0..rng.usize(1..4)).map(|at| {
+            let window = Duration::from_millis(rng.u64(1..1_000_000) << (4 * at));
+            Quota::new(window, any(rng) % 1_000_000_000).expect("it is a quota")
+        });
+        let rule = Rule::new("path", quotas.collect::<Vec<_>>()).expect("the windows differ");
+        let rule = rule.with_algorithm(algorithms[rng.usize(..4)]);
+        let take = Take::new(Arc::new(rule), Key::from("alice")).with_cost(any(rng));
+        let count = &take.counts()[0];
+        let deadline = Deadline::after(Duration::from_millis(any(rng) % 100_000));
+        let (now, has_text) = (rng.bool().then(|| any(rng)), rng.bool());
+        let question = || {
+            let counts = smallvec![CountKey {
+                name: count.name_in_store().clone(),
+                spec: Arc::clone(count.spec()),
+                cost: count.cost(),
+                prefix: Arc::default(),
+            }];
+            let (whole, holder) = (None, None);
+            let what = CountOperation::Take { whole, holder };
+            let mut question = Question::unsent(CountQuestion { counts, now, what }, deadline);
+            question.options.has_text = has_text;
+            question
+        };
+        assert!(LoneTake::is_one(&question()));
+        let lone = LoneTake::new(question());
+        let (id, question) = (lone.id, question());
+        (lone, LoneTake { id, question }.into_call(clock))
+    }
+
+    #[tokio::test]
+    async fn a_lone_take_sends_what_a_call_of_one_take_sends() {
+        let clock = ServerClock::new(1 << 50, Instant::now(), Instant::now());
+        let mut rng = Rng::with_seed(1);
+        for _ in 0..2_000 {
+            let (lone, call) = both(&mut rng, &clock);
+            let (lone, call) = (lone.command(&clock), call.command(&clock));
+            assert_eq!(lone.get_packed_command(), call.get_packed_command());
+        }
+    }
+
+    /// Replies of any verdict, and such that are cut, too long, or of another call.
+    #[tokio::test]
+    async fn a_lone_take_reads_what_a_call_of_one_take_reads() {
+        let clock = ServerClock::new(1 << 50, Instant::now(), Instant::now());
+        let mut rng = Rng::with_seed(2);
+        let (mut read, mut left) = (0, 0);
+        for _ in 0..20_000 {
+            let (lone, call) = both(&mut rng, &clock);
+            let (id, count) = (
+                lone.id.number(),
+                CountQuestion::in_call(&lone.question).first(),
+            );
+            let odd = |rng: &mut Rng| rng.u8(..16) == 0;
+            let now = any(&mut rng) >> if odd(&mut rng) { 0 } else { 11 };
+            let id_in_reply = if odd(&mut rng) { any(&mut rng) } else { id };
+            let code = if rng.bool() { ALLOWED } else { DENIED };
+            let code = if odd(&mut rng) { rng.u64(..12) } else { code };
+            let takes = if odd(&mut rng) { rng.u8(..3) } else { 1 };
+            let mut reply = [now.to_be_bytes(), id_in_reply.to_be_bytes()].concat();
+            reply.extend([code as u8, 0, takes]);
+            for _ in 0..1 + 2 * count.spec.quotas().len() {
+                reply.extend(&(any(&mut rng) >> 8).to_be_bytes()[1..]);
+            }
+            if odd(&mut rng) {
+                reply.truncate(rng.usize(..reply.len()));
+            }
+            if odd(&mut rng) {
+                reply.push(rng.u8(..));
+            }
+            let fast = read_lone(&reply, id, count);
+            let whole = call.read(&Value::BulkString(reply));
+            match (fast, whole) {
+                (Some((now, decision)), Some((now_of_call, replies))) => {
+                    let [TakeReply::Decided(decisions)] = &replies[..] else {
+                        panic!("the call reads no decision");
+                    };
+                    let (one, same) = (format!("{decision:?}"), format!("{:?}", decisions[0]));
+                    assert_eq!((now, one), (now_of_call, same));
+                    read += 1;
+                }
+                (Some(_), None) => panic!("it is no reply to the call"),
+                (None, Some((_, replies))) => {
+                    let is_usual = |it: &TakeReply| matches!(it, TakeReply::Decided(of) if of[0].quotas().len() == 1);
+                    let is_usual = replies.len() == 1 && is_usual(&replies[0]);
+                    assert!(!(is_usual && [ALLOWED, DENIED].contains(&code)));
+                    left += 1;
+                }
+                (None, None) => {}
+            }
+        }
+        assert!(read > 1_000 && left > 1_000, "{read} read, {left} left");
+    }
+}

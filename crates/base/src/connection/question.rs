@@ -143,6 +143,17 @@ impl Question {
         (question, reply)
     }
 
+    /// A question for a test, which nothing sends.
+    #[cfg(feature = "test-util")]
+    pub fn unsent<Q: Send + Sync + 'static>(content: Q, deadline: Deadline) -> Self {
+        let label = Label {
+            text: Box::default(),
+            lag: Arc::default(),
+            is_proven: Arc::default(),
+        };
+        Self::new::<(), Q>(content, None, None, deadline, &Arc::new(label)).0
+    }
+
     /// What is asked, if it is of this type.
     pub fn content<Q: 'static>(&self) -> Option<&Q> {
         self.exchange.content().downcast_ref()

@@ -28,7 +28,7 @@ pub struct ServerClock {
 impl ServerClock {
     /// An estimate from one reply: the server's clock showed `now`, in microseconds since 1970, at
     /// some instant between `asked` and `answered`.
-    pub(super) fn new(now: u64, asked: Instant, answered: Instant) -> Self {
+    pub fn new(now: u64, asked: Instant, answered: Instant) -> Self {
         let clock = Self {
             ahead: AtomicI64::new(i64::MIN),
         };
