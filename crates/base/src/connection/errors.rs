@@ -24,25 +24,7 @@ pub(super) fn store_error(label: &str, error: RedisError) -> StoreError {
         StoreErrorKind::ReadOnly => "takes no writes",
         StoreErrorKind::WrongType => "holds a value of the wrong type under this key",
         StoreErrorKind::OutOfMemory => "is out of memory",
-        StoreErrorKind::Configuration if has_code(&error, "CROSSSLOT") => {
-            "would need keys in several slots of the cluster: what a name or prefix has between \
-             its braces decides on the slot, so they have to match, with something between them; \
-             or it is a node of a cluster at a redis:// address: use redis-cluster://"
-        }
-        // Connections to a cluster follow these, so it is one to a single server.
-        StoreErrorKind::Configuration if has_code(&error, "MOVED") || has_code(&error, "ASK") => {
-            "is a node of a cluster: use redis-cluster:// (or RedisAddress::cluster)"
-        }
-        StoreErrorKind::Configuration if is_without_scripts(&error) => {
-            "executes no Lua scripts: load its Lua module (of Valkey, the package valkey-lua)"
-        }
-        StoreErrorKind::Configuration if is_without_struct(&error) => {
-            "lacks the Lua library `struct`, as fakes of Redis do: use a real server, in tests, too"
-        }
-        StoreErrorKind::Configuration if is_without_resp3(&error) => {
-            "speaks no RESP3, which every Redis since 6 does: connect to the server itself"
-        }
-        StoreErrorKind::Configuration => "cannot be addressed like this",
+        StoreErrorKind::Configuration => mistake(&error).unwrap_or("cannot be addressed like this"),
         _ => "answered with an error",
     };
     let said = error.to_string();
@@ -70,35 +52,50 @@ fn without_user(error: RedisError) -> RedisError {
     }
 }
 
-/// Whether the server has no `EVAL`: since Valkey 9.1, Lua is in a module.
-fn is_without_scripts(error: &RedisError) -> bool {
+/// The mistake in a set-up that this error shows, if it shows one.
+fn mistake(error: &RedisError) -> Option<&'static str> {
     let detail = error.detail().unwrap_or_default();
-    let is_unknown = detail.starts_with("unknown command") && detail.contains("EVAL");
-    is_unknown || detail.starts_with("Could not find scripting engine")
-}
-
-/// Whether a script finds no library `struct`: each fake has words of its own.
-fn is_without_struct(error: &RedisError) -> bool {
-    let detail = error.detail().unwrap_or_default();
-    detail.contains("global variable 'struct'") || detail.contains("global 'struct'")
-}
-
-/// Whether the server, or a proxy in front of it, does not know `HELLO 3`.
-fn is_without_resp3(error: &RedisError) -> bool {
-    let detail = error.detail().unwrap_or_default();
-    let is_unknown = detail.starts_with("unknown command") && detail.contains("HELLO");
-    error.kind() == ErrorKind::RESP3NotSupported || has_code(error, "NOPROTO") || is_unknown
+    let lacks = |command| detail.starts_with("unknown command") && detail.contains(command);
+    Some(match () {
+        () if has_code(error, "CROSSSLOT") => {
+            "would need keys in several slots of the cluster: what a name or prefix has between \
+             its braces decides on the slot, so they have to match, with something between them; \
+             or it is a node of a cluster at a redis:// address: use redis-cluster://"
+        }
+        // Connections to a cluster follow these, so it is one to a single server.
+        () if has_code(error, "MOVED") || has_code(error, "ASK") => {
+            "is a node of a cluster: use redis-cluster:// (or RedisAddress::cluster)"
+        }
+        // Since Valkey 9.1, Lua is in a module.
+        () if lacks("EVAL") || detail.starts_with("Could not find scripting engine") => {
+            "executes no Lua scripts: load its Lua module (of Valkey, the package valkey-lua)"
+        }
+        // Each fake has words of its own.
+        () if ["global variable 'struct'", "global 'struct'"]
+            .iter()
+            .any(|it| detail.contains(it)) =>
+        {
+            "lacks the Lua library `struct`, as fakes of Redis do: use a real server, in tests, too"
+        }
+        // Or a proxy in front of it.
+        () if error.kind() == ErrorKind::RESP3NotSupported
+            || has_code(error, "NOPROTO")
+            || lacks("HELLO") =>
+        {
+            "speaks no RESP3, which every Redis since 6 does: connect to the server itself"
+        }
+        () => return None,
+    })
 }
 
 /// The server's codes, and the kinds of error that they stand for.
-const CODES: [(&str, StoreErrorKind); 7] = [
+const CODES: [(&str, StoreErrorKind); 6] = [
     ("WRONGTYPE", StoreErrorKind::WrongType),
     ("OOM", StoreErrorKind::OutOfMemory),
     ("READONLY NOREPLICAS MISCONF", StoreErrorKind::ReadOnly),
     ("NOAUTH WRONGPASS NOPERM DENIED", StoreErrorKind::Refused),
     ("BUSY LOADING MASTERDOWN", StoreErrorKind::Unavailable),
     ("CLUSTERDOWN TRYAGAIN", StoreErrorKind::Unavailable),
-    ("CROSSSLOT MOVED ASK", StoreErrorKind::Configuration),
 ];
 /// What the messages of errors without a code of their own say.
 const PHRASES: [(&str, StoreErrorKind); 10] = [
@@ -129,9 +126,7 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
             return StoreErrorKind::Configuration;
         }
         ErrorKind::Io => return StoreErrorKind::Unavailable,
-        _ if is_without_scripts(error) || is_without_struct(error) || is_without_resp3(error) => {
-            return StoreErrorKind::Configuration;
-        }
+        _ if mistake(error).is_some() => return StoreErrorKind::Configuration,
         _ => {}
     }
     let message = error.to_string();
