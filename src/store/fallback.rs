@@ -1,4 +1,3 @@
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ pub(super) struct LocalFallback {
     share: Share,
     pub(super) store: Arc<MemoryStore>,
     failures: LogOnChange,
-    is_failing: AtomicBool,
     /// Since when the store inside fails, while it does.
     since: Mutex<Option<Instant>>,
     /// Of keys that failures lock out.
@@ -46,7 +44,6 @@ impl LocalFallback {
             share,
             store,
             failures: LogOnChange::default(),
-            is_failing: AtomicBool::default(),
             since: Mutex::default(),
             lockouts: Holds::default(),
             budgets: Holds::default(),
@@ -62,8 +59,7 @@ impl LocalFallback {
         let store = &*self.name;
         match &answer {
             Ok(decision) if decision.source() != Source::Cache => {
-                if self.is_failing.load(Ordering::Relaxed) {
-                    self.is_failing.store(false, Ordering::Relaxed);
+                if self.failures.is_failing() {
                     *lock(&self.since) = None;
                 }
                 self.note(ask, decision);
@@ -125,7 +121,6 @@ impl LocalFallback {
     /// What this process has counted says little of when the store inside, which may be back in a
     /// moment, has room: a denial by its quotas is short.
     fn for_now(&self, ask: &Ask, decision: Decision) -> Decision {
-        self.is_failing.store(true, Ordering::Relaxed);
         let since = *lock(&self.since).get_or_insert_with(Instant::now);
         let is_by_quotas = match decision.verdict() {
             Verdict::Denied { .. } => !decision.is_locked_out() && !decision.is_on_hold(),
@@ -168,33 +163,17 @@ impl LocalFallback {
     /// Changes what was charged here. `None` if the store inside is to be asked: a hold and a reset
     /// are made in both.
     pub(super) fn change(&self, ask: &Ask, change: &Change) -> Option<StoreFuture<u64>> {
-        match change {
-            Change::Refund(receipt) => {
-                let change = Change::Refund(receipt.as_fallback()?);
-                Some(
-                    self.store
-                        .change(&self.asked_here(ask, Some(receipt)), &change),
-                )
-            }
-            Change::Owe(receipt) => {
-                receipt.as_fallback()?;
-                Some(
-                    self.store
-                        .change(&self.asked_here(ask, Some(receipt)), change),
-                )
-            }
-            Change::Renew(holder) => {
-                let change = Change::Renew(holder.as_fallback()?);
-                Some(self.store.change(ask, &change))
-            }
+        let (receipt, change) = match change {
+            Change::Refund(receipt) => (receipt, Change::Refund(receipt.as_fallback()?)),
+            Change::Renew(holder) => (holder, Change::Renew(holder.as_fallback()?)),
             // Failures that the fallback has admitted stay in this process.
             Change::Failed { receipt, .. }
             | Change::Succeeded(receipt)
-            | Change::AskAttempts(receipt) => {
-                receipt.as_fallback()?;
-                Some(self.store.change(ask, change))
-            }
-            Change::AskLockout | Change::Hold(_) | Change::Forget => None,
-        }
+            | Change::AskAttempts(receipt)
+            | Change::Owe(receipt) => (receipt, receipt.as_fallback().map(|_| change.clone())?),
+            Change::AskLockout | Change::Hold(_) | Change::Forget => return None,
+        };
+        let asked = self.asked_here(ask, Some(receipt));
+        Some(self.store.change(&asked, &change))
     }
 }
