@@ -21,8 +21,8 @@ use crate::take::Take;
 use crate::trace;
 
 /// Log failures that did not reach the store, and failures of requests without a key.
-static UNSENT: LogOnChange = LogOnChange::new();
-static NO_KEY: LogOnChange = LogOnChange::new();
+static UNSENT: LazyLock<LogOnChange> = LazyLock::new(LogOnChange::default);
+static NO_KEY: LazyLock<LogOnChange> = LazyLock::new(LogOnChange::default);
 
 /// The pause before a report is sent again, and the longest addition to it.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -1,6 +1,6 @@
 //! Calls of this service to a partner, paced for the whole fleet, which obey what it answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use http::request::Parts;
@@ -21,8 +21,8 @@ use crate::trace;
 use crate::warning::{Warning, WarningKind};
 
 /// Tells of holds that were cut, and of holds that the store did not answer.
-static CUT: LogOnChange = LogOnChange::new();
-static FAILED: LogOnChange = LogOnChange::new();
+static CUT: LazyLock<LogOnChange> = LazyLock::new(LogOnChange::default);
+static FAILED: LazyLock<LogOnChange> = LazyLock::new(LogOnChange::default);
 
 impl Limits {
     /// Holds a key of an [outgoing](Rule::with_outgoing) rule for so long from now on, by the

@@ -28,15 +28,6 @@ pub struct LogOnChange {
 const PAUSE: Duration = Duration::from_secs(10);
 
 impl LogOnChange {
-    /// Nothing has failed.
-    pub const fn new() -> Self {
-        Self {
-            is_failing: AtomicBool::new(false),
-            is_logged: AtomicBool::new(false),
-            last: Mutex::new(None),
-        }
-    }
-
     /// Notes a failure, and returns whether to log it. A failure that begins soon after the last
     /// logged one is logged when the time is over, if it lasts.
     pub fn failed(&self) -> bool {
