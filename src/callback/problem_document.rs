@@ -237,7 +237,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 ///
 /// | the request | the response | of gRPC |
 /// |---|---|---|
-/// | was denied | 429, or the `status` of its [file](crate::config), with the names of the quotas that are used up | 8, `RESOURCE_EXHAUSTED` |
+/// | was denied | 429, or the `status` of its file, with the names of the quotas that are used up | 8, `RESOURCE_EXHAUSTED` |
 /// | can [never](crate::decision::Verdict::Never) fit | 429, with `"never": true`, a `detail` that says so, and no `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
 /// | found no [permit](crate::Rule::with_max_concurrent) | 429, [busy](#busy) | the same |
 /// | is [locked out](crate::Rule::with_lockout) | 429, of the type `abnormal-usage-detected` | the same |
