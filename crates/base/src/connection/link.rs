@@ -158,6 +158,8 @@ impl Link {
     /// link it closes it, which ends this future.
     pub(super) async fn send(&mut self, commands: Commands) -> RedisResult<(Replies, RoundTrip)> {
         let Self { connection, inner } = self;
+        let asked = Instant::now();
+        let _outstanding = inner.activity.request_begins(asked);
         let replies = async {
             if let [command] = &*commands {
                 let reply = connection.req_packed_command(command).await;
@@ -170,13 +172,34 @@ impl Link {
             let replies = connection.req_packed_commands(&pipeline, 0, pipeline.len());
             replies.await.map(Replies::from_vec)
         };
-        inner.reply(replies).await
+        let replies = tokio::select! {
+            biased;
+            replies = replies => replies?,
+            () = inner.closing.comes() => return Err(closed_before_reply()),
+        };
+        let answered = Instant::now();
+        inner.activity.reply_arrived(answered);
+        Ok((replies, RoundTrip { asked, answered }))
     }
 
     /// Sends one command as [`send`](Self::send) does, without a box for the client's future.
     pub(super) async fn send_one(&mut self, command: &Cmd) -> RedisResult<(Value, RoundTrip)> {
         let Self { connection, inner } = self;
-        inner.reply(connection.send_packed_command(command)).await
+        let asked = Instant::now();
+        let _outstanding = inner.activity.request_begins(asked);
+        // Made before the look: a close in between wakes it.
+        let mut closed = pin!(inner.closing.changed.notified());
+        let mut reply = pin!(connection.send_packed_command(command));
+        let reply = poll_fn(|cx| match reply.as_mut().poll(cx) {
+            Poll::Pending if inner.closing.is_set() || closed.as_mut().poll(cx).is_ready() => {
+                Poll::Ready(Err(closed_before_reply()))
+            }
+            poll => poll,
+        });
+        let reply = reply.await?;
+        let answered = Instant::now();
+        inner.activity.reply_arrived(answered);
+        Ok((reply, RoundTrip { asked, answered }))
     }
 
     /// Sends one command, and a check behind it. Returns the reply to it and no other one: if the
@@ -251,30 +274,6 @@ impl Link {
     /// Completes when the connection is closed.
     pub(super) async fn closed(&self) {
         self.inner.closing.comes().await
-    }
-}
-
-impl LinkInner {
-    /// What this future of the client gives, unless the connection ends before.
-    async fn reply<T>(
-        &self,
-        reply: impl Future<Output = RedisResult<T>>,
-    ) -> RedisResult<(T, RoundTrip)> {
-        let asked = Instant::now();
-        let _outstanding = self.activity.request_begins(asked);
-        // Made before the look: a close in between wakes it.
-        let mut closed = pin!(self.closing.changed.notified());
-        let mut reply = pin!(reply);
-        let reply = poll_fn(|cx| match reply.as_mut().poll(cx) {
-            Poll::Pending if self.closing.is_set() || closed.as_mut().poll(cx).is_ready() => {
-                Poll::Ready(Err(closed_before_reply()))
-            }
-            poll => poll,
-        });
-        let reply = reply.await?;
-        let answered = Instant::now();
-        self.activity.reply_arrived(answered);
-        Ok((reply, RoundTrip { asked, answered }))
     }
 }
 
