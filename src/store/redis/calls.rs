@@ -34,6 +34,11 @@ pub(super) fn flight(mut questions: Questions, carrier: Carrier) -> BoxFuture<'s
     {
         return carrier.carry_one(LoneTake::new(lone));
     }
+    shared_flight(questions, carrier)
+}
+
+#[cold]
+fn shared_flight(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
     if let [lone] = &questions[..]
         && CountQuestion::in_question(lone)
             .is_some_and(|it| !matches!(it.what, CountOperation::Own(_)))

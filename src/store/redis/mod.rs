@@ -38,6 +38,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::Value;
+use smallvec::SmallVec;
 use tokio::time::{Instant, sleep};
 
 use self::calls::flight;
@@ -274,6 +275,11 @@ impl RedisStore {
         }
     }
 
+    #[cold]
+    fn keys_of(&self, counts: &[CountAsk]) -> SmallVec<[CountKey; 1]> {
+        counts.iter().map(|count| self.key_of(count)).collect()
+    }
+
     /// The name of the key of a count.
     fn text_of(&self, count: &CountAsk) -> String {
         let KeyPrefix { service, default } = &*self.prefix;
@@ -305,15 +311,40 @@ impl RedisStore {
         (Instant::now(), OwnedTask(task.abort_handle()))
     }
 
+    /// A take over several counts, or of permits.
+    #[cold]
+    fn take_together(&self, ask: &Ask) -> StoreFuture<Decision> {
+        self.first.get_or_init(|| self.watch());
+        self.tell_slot(ask);
+        let holds = |count: &CountAsk| count.spec().is_permits() && count.cost() > 0;
+        let holder = ask.counts().iter().any(holds).then(holder::next);
+        let whole = ask.is_joint().then(|| Arc::new(ask.clone()));
+        let what = CountOperation::Take {
+            whole,
+            holder: holder.clone(),
+        };
+        let reply = self.ask(ask, what, Driver::Caller);
+        match holder {
+            None => StoreFuture::redis(reply),
+            Some(holder) => {
+                let asked = AskedPermits::new(self.clone(), ask.clone(), holder);
+                StoreFuture::boxed(asked.answered(reply))
+            }
+        }
+    }
+
     fn ask<T: Send + 'static>(
         &self,
         ask: &Ask,
         what: CountOperation,
         driver: Driver,
     ) -> ReplyFuture<T> {
-        let counts = ask.counts().iter().map(|count| self.key_of(count));
+        let counts = match ask.counts() {
+            [one] => SmallVec::from_buf([self.key_of(one)]),
+            all => self.keys_of(all),
+        };
         let question = CountQuestion {
-            counts: counts.collect(),
+            counts,
             now: self.now(),
             what,
         };
@@ -483,26 +514,15 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
-        if ask.counts().is_empty() {
-            return StoreFuture::ready(Ok(ask.decision_of(Vec::new())));
+        match ask.counts() {
+            [] => return StoreFuture::ready(Ok(ask.decision_of(Vec::new()))),
+            [one] if !ask.is_joint() && !one.spec().is_permits() => {}
+            _ => return self.take_together(ask),
         }
         self.first.get_or_init(|| self.watch());
-        self.tell_slot(ask);
-        let holds = |count: &CountAsk| count.spec().is_permits() && count.cost() > 0;
-        let holder = ask.counts().iter().any(holds).then(holder::next);
-        let whole = ask.is_joint().then(|| Arc::new(ask.clone()));
-        let what = CountOperation::Take {
-            whole,
-            holder: holder.clone(),
-        };
-        let reply = self.ask(ask, what, Driver::Caller);
-        match holder {
-            None => StoreFuture::redis(reply),
-            Some(holder) => {
-                let asked = AskedPermits::new(self.clone(), ask.clone(), holder);
-                StoreFuture::boxed(asked.answered(reply))
-            }
-        }
+        let (whole, holder) = (None, None);
+        let what = CountOperation::Take { whole, holder };
+        StoreFuture::redis(self.ask(ask, what, Driver::Caller))
     }
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {

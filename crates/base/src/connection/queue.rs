@@ -265,9 +265,11 @@ impl QueueState {
 
     /// Whether one more question may wait. Makes room by dropping abandoned questions.
     fn has_room(&mut self) -> bool {
-        if self.questions.len() < MAX_QUEUED {
-            return true;
-        }
+        self.questions.len() < MAX_QUEUED || self.makes_room()
+    }
+
+    #[cold]
+    fn makes_room(&mut self) -> bool {
         let now = Instant::now();
         if self.next_cleaning.is_none_or(|next| now >= next) {
             self.next_cleaning = Some(now + CLEANING_INTERVAL);
