@@ -19,8 +19,9 @@ pub(crate) fn date(at: SystemTime) -> String {
 /// `tracing` it is nothing.
 #[derive(Debug)]
 pub(crate) struct TakeSpan {
+    /// `None` if no subscriber listens.
     #[cfg(feature = "tracing")]
-    span: tracing::Span,
+    span: Option<Box<tracing::Span>>,
 }
 
 impl TakeSpan {
@@ -29,22 +30,9 @@ impl TakeSpan {
     pub(crate) fn new(path: &str, store: impl FnOnce() -> String) -> Self {
         #[cfg(feature = "tracing")]
         {
-            use tracing::field::Empty;
-            // The store's name is only made if a subscriber listens.
-            let is_enabled = tracing::enabled!(target: "tidegate", tracing::Level::DEBUG);
-            let span = if is_enabled {
-                tracing::debug_span!(
-                    target: "tidegate",
-                    "tidegate.take",
-                    path,
-                    store = store(),
-                    outcome = Empty,
-                    source = Empty,
-                    error = Empty
-                )
-            } else {
-                tracing::Span::none()
-            };
+            use tracing::level_filters::LevelFilter;
+            let is_wanted = LevelFilter::current() >= LevelFilter::DEBUG;
+            let span = is_wanted.then(|| wanted(path, store)).flatten();
             Self { span }
         }
         #[cfg(not(feature = "tracing"))]
@@ -58,19 +46,51 @@ impl TakeSpan {
     #[inline]
     pub(crate) fn in_scope<T>(&self, work: impl FnOnce() -> T) -> T {
         #[cfg(feature = "tracing")]
-        return self.span.in_scope(work);
-        #[cfg(not(feature = "tracing"))]
+        let _entered = self.span.as_ref().map(|span| enter(span));
         work()
     }
 
-    /// Records a field. The value is only made if a subscriber listens.
+    /// Records the fields that this gives, if a subscriber listens.
     #[inline]
-    pub(crate) fn record(&self, field: &'static str, value: impl FnOnce() -> String) {
+    pub(crate) fn record(&self, fields: impl FnOnce() -> Vec<(&'static str, String)>) {
         #[cfg(feature = "tracing")]
-        if !self.span.is_disabled() {
-            self.span.record(field, value());
+        if let Some(span) = &self.span {
+            record(span, fields);
         }
         #[cfg(not(feature = "tracing"))]
-        let _ = (field, value);
+        let _ = fields;
     }
+}
+
+/// The span, if the subscriber of these events wants it.
+#[cfg(feature = "tracing")]
+#[cold]
+fn wanted(path: &str, store: impl FnOnce() -> String) -> Option<Box<tracing::Span>> {
+    use tracing::field::Empty;
+    // The store's name is only made if a subscriber listens.
+    tracing::enabled!(target: "tidegate", tracing::Level::DEBUG).then(|| {
+        Box::new(tracing::debug_span!(
+            target: "tidegate",
+            "tidegate.take",
+            path,
+            store = store(),
+            outcome = Empty,
+            source = Empty,
+            error = Empty
+        ))
+    })
+}
+
+#[cfg(feature = "tracing")]
+#[cold]
+fn record(span: &tracing::Span, fields: impl FnOnce() -> Vec<(&'static str, String)>) {
+    for (field, value) in fields() {
+        span.record(field, value);
+    }
+}
+
+#[cfg(feature = "tracing")]
+#[cold]
+fn enter(span: &tracing::Span) -> tracing::span::Entered<'_> {
+    span.enter()
 }

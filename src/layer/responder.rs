@@ -496,15 +496,17 @@ impl TakeSpan {
     /// The end of the span.
     #[inline]
     pub(super) fn record_answer(&self, answer: &Result<Decision, StoreError>) {
-        match answer {
+        self.record(|| match answer {
             Ok(decision) => {
-                self.record("outcome", || {
-                    DecisionOutcome::from_decision(decision).name().to_owned()
-                });
-                self.record("source", || decision.source().name().to_owned());
+                let outcome = DecisionOutcome::from_decision(decision).name();
+                let source = decision.source().name();
+                vec![
+                    ("outcome", outcome.to_owned()),
+                    ("source", source.to_owned()),
+                ]
             }
-            Err(error) => self.record("error", || error.to_string()),
-        }
+            Err(error) => vec![("error", error.to_string())],
+        });
     }
 }
 
