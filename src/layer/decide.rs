@@ -279,7 +279,7 @@ impl Gate {
 
     /// Says in a take what only the moment knows at which the store is asked.
     #[inline]
-    fn prepare(&self, take: &mut Take, outage: Option<StoreError>) -> Moment {
+    fn prepare(&self, take: &mut Take, outage: Option<Box<StoreError>>) -> Moment {
         let asked = self.asked();
         take.ask.set_failure(outage);
         if asked.is_some() {
@@ -406,12 +406,17 @@ impl Gate {
     /// Logs that decisions are made again, and that they are late.
     fn log_decided(&self, rule: &Rule, decision: &Decision, waited: Duration) {
         if decision.is_late {
-            self.path.counters.numbers.lagged.add(1);
-            let timeout = self.capabilities().timeout.unwrap_or(DEFAULT_TIMEOUT);
-            let late = waited.saturating_sub(timeout);
-            self.store_log.late(rule.shared_path(), late);
+            self.log_late(rule, waited);
         }
         self.store_log.decided(decision.source());
+    }
+
+    #[cold]
+    fn log_late(&self, rule: &Rule, waited: Duration) {
+        self.path.counters.numbers.lagged.add(1);
+        let timeout = self.capabilities().timeout.unwrap_or(DEFAULT_TIMEOUT);
+        let late = waited.saturating_sub(timeout);
+        self.store_log.late(rule.shared_path(), late);
     }
 
     /// Logs that decisions begin to fail, and what becomes of the requests.
@@ -453,9 +458,18 @@ fn waiting(
 pub(super) fn check_capabilities(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
     let mut specs = take.counts().iter().map(|it| it.spec());
     let has_calendar = specs.any(|it| it.calendar().is_some());
-    if !take.is_joint() && !has_calendar {
-        return Ok(());
+    if take.is_joint() || has_calendar {
+        return check_joint_or_calendar(store, take, has_calendar);
     }
+    Ok(())
+}
+
+#[cold]
+fn check_joint_or_calendar(
+    store: &Arc<dyn Store>,
+    take: &Take,
+    has_calendar: bool,
+) -> Result<(), StoreError> {
     let can = capabilities(store);
     let has_permits = take.counts().iter().any(|it| it.spec().is_permits());
     let lacks = if take.is_joint() && !can.joint {
@@ -479,9 +493,15 @@ pub(super) fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> 
         return StoreFuture::ready(Err(error));
     }
     match take.failure() {
-        Some(failure) if !capabilities(store).has_fallback => {
-            StoreFuture::ready(Err(failure.clone()))
-        }
-        _ => store.take(take),
+        None => store.take(take),
+        Some(failure) => ask_after(failure, store, take),
+    }
+}
+
+#[cold]
+fn ask_after(failure: &StoreError, store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
+    match capabilities(store).has_fallback {
+        true => store.take(take),
+        false => StoreFuture::ready(Err(failure.clone())),
     }
 }

@@ -55,12 +55,18 @@ impl Outage {
 
     /// Why the store gave no decision to an outer layer of the request.
     #[inline]
-    pub(super) fn known(request: &Extensions, store: &Arc<dyn Store>) -> Option<StoreError> {
-        let Outages(known) = request.get()?;
-        let store = StoreId::new(store);
-        let (mut known, now) = (known.iter(), Instant::now());
+    pub(super) fn known(request: &Extensions, store: &Arc<dyn Store>) -> Option<Box<StoreError>> {
+        request.get::<Outages>()?.of(store)
+    }
+}
+
+impl Outages {
+    #[cold]
+    fn of(&self, store: &Arc<dyn Store>) -> Option<Box<StoreError>> {
+        let (store, now) = (StoreId::new(store), Instant::now());
+        let mut known = self.0.iter();
         let outage = known.find(|outage| outage.until > now && outage.store == store);
-        outage.map(|outage| outage.error.clone())
+        outage.map(|outage| Box::new(outage.error.clone()))
     }
 }
 

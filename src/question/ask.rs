@@ -492,8 +492,8 @@ impl Ask {
 
     /// Says that the store has just failed for the same request, so that the server is not asked;
     /// or that this is over.
-    pub(crate) fn set_failure(&mut self, error: Option<StoreError>) {
-        self.failure = error.map(Box::new);
+    pub(crate) fn set_failure(&mut self, error: Option<Box<StoreError>>) {
+        self.failure = error;
     }
 
     pub(crate) fn failure(&self) -> Option<&StoreError> {
