@@ -221,9 +221,11 @@ impl Take {
     /// that is less than its request costs.
     #[inline]
     pub(crate) fn reserve_max(&mut self) -> bool {
-        if !self.rule.reserves_max() {
-            return false;
-        }
+        self.rule.reserves_max() && self.reduce()
+    }
+
+    #[cold]
+    fn reduce(&mut self) -> bool {
         let limits = self.counts_owed().flat_map(|(_, it)| it.spec().limits());
         let cost = limits.fold(self.cost(), u64::min);
         let is_reduced = cost < self.cost();
