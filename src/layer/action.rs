@@ -61,6 +61,7 @@ pub(crate) enum Refusal {
 }
 
 impl From<Panicked> for Box<Action> {
+    #[cold]
     fn from(panicked: Panicked) -> Self {
         Self::new(Action::Panicked(panicked))
     }
@@ -88,6 +89,7 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// Lets the error callback answer an error of the inner service, which has ended.
+    #[cold]
     pub(super) fn recover<E>(
         mut self,
         error: E,
@@ -119,33 +121,17 @@ impl Admission {
     }
 
     /// The response to the client. What was charged is given back, if this outcome says so.
-    pub(super) fn finish<B>(self, mut response: http::Response<B>) -> Response
+    pub(super) fn finish<B>(mut self, response: http::Response<B>) -> Response
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let is_charged = self.answer.is_some() || self.shadow.is_some();
-        let mut late_failure = None;
-        if is_charged && self.gate.reads_response(&self.rule) {
-            let (head, body) = response.into_parts();
-            let effects = self.gate.effects(&self.rule, &head).into_iter();
-            effects.flatten().for_each(|effect| self.apply(effect));
-            late_failure = self.late_failure(&head);
-            response = http::Response::from_parts(head, body);
-        }
-        let status = response.status();
-        let is_upgrade = status == 101 || self.is_connect && status.is_success();
-        if is_upgrade && self.permits.is_some() {
-            let warning = Warning::new(WarningKind::PermitOfUpgrade);
-            self.gate.warnings.add(warning.about(self.rule.path()));
-        }
-        let mut response = match (self.permits, late_failure) {
-            (None, None) => response.map(Body::new),
-            watcher => response.map(|body| {
-                // A server may never poll an empty body.
-                let watcher = (!body.is_end_stream()).then_some(watcher);
-                Body::new(WatchedBody::new(body, watcher))
-            }),
+        let is_read = is_charged && self.gate.reads_response(&self.rule);
+        let mut response = if is_read || self.permits.is_some() {
+            self.watch_response(response, is_read)
+        } else {
+            response.map(Body::new)
         };
         if let Some(mut answer) = self.answer {
             answer.stop_keeping_open();
@@ -159,6 +145,44 @@ impl Admission {
             }
         }
         response
+    }
+
+    /// An outer layer has charged the same count.
+    #[cold]
+    pub(super) fn warn_of_second_charge(&self) {
+        let warning = Warning::new(WarningKind::ChargedTwice);
+        self.gate.warnings.add(warning.about(self.rule.path()));
+    }
+
+    /// This response, of which the outcome is read, or whose body keeps the permits.
+    #[cold]
+    fn watch_response<B>(&mut self, mut response: http::Response<B>, is_read: bool) -> Response
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let mut late_failure = None;
+        if is_read {
+            let (head, body) = response.into_parts();
+            let effects = self.gate.effects(&self.rule, &head).into_iter();
+            effects.flatten().for_each(|effect| self.apply(effect));
+            late_failure = self.late_failure(&head);
+            response = http::Response::from_parts(head, body);
+        }
+        let status = response.status();
+        let is_upgrade = status == 101 || self.is_connect && status.is_success();
+        if is_upgrade && self.permits.is_some() {
+            let warning = Warning::new(WarningKind::PermitOfUpgrade);
+            self.gate.warnings.add(warning.about(self.rule.path()));
+        }
+        match (self.permits.take(), late_failure) {
+            (None, None) => response.map(Body::new),
+            watcher => response.map(|body| {
+                // A server may never poll an empty body.
+                let watcher = (!body.is_end_stream()).then_some(watcher);
+                Body::new(WatchedBody::new(body, watcher))
+            }),
+        }
     }
 }
 

@@ -22,7 +22,6 @@ use super::upload::Upload;
 use crate::callback::{AnswerForm, BoxFuture, internal_error};
 use crate::charge::Answers;
 use crate::waiting::WaitingSince;
-use crate::warning::{Warning, WarningKind};
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::layer::RateLimit).
@@ -233,8 +232,7 @@ where
                 && (!without || rule.settles() || rule.counts_failures())
                 && Answers::add_inner(request.extensions_mut(), answer)
             {
-                let warning = Warning::new(WarningKind::ChargedTwice).about(rule.path());
-                admitted.gate.warnings.add(warning);
+                admitted.warn_of_second_charge();
             }
             if let Some(since) = admitted.waiting_since {
                 request.extensions_mut().insert(WaitingSince(since));
