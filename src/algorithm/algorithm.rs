@@ -156,7 +156,10 @@ impl Algorithm {
         // Divisions of such numbers take longer than the rest.
         let window = match time(remaining) {
             time if time <= more_after * max => more_after,
-            time => time.div_ceil(max),
+            time => match (u64::try_from(time), u64::try_from(max)) {
+                (Ok(time), Ok(max)) => time.div_ceil(max).into(),
+                _ => time.div_ceil(max),
+            },
         };
         u64::try_from(window).unwrap_or(u64::MAX)
     }
