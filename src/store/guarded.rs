@@ -122,6 +122,11 @@ impl<S: Store> Guarded<S> {
         })
     }
 
+    #[cold]
+    fn has_no_fallback(&self) -> bool {
+        !self.inner.capabilities().has_fallback
+    }
+
     /// Asks the store inside if the breaker and the bound on questions in flight admit it, within
     /// the time-out. `after` makes the caller's answer of the store's.
     fn call<T: Send + 'static>(
@@ -132,7 +137,7 @@ impl<S: Store> Guarded<S> {
         after: impl FnOnce(&Ask, Result<T, StoreError>) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<T> {
         if let (QuestionKind::Take, Some(failure)) = (kind, ask.failure())
-            && !self.inner.capabilities().has_fallback
+            && self.has_no_fallback()
         {
             return StoreFuture::ready(after(ask, Err(failure.clone())));
         }
@@ -164,7 +169,7 @@ impl<S: Store> Guarded<S> {
             return StoreFuture::ready(answered(&ask, answer));
         }
         let ask = ask.into_owned();
-        let Some(deadline) = deadline else {
+        let Some(deadline) = deadline.filter(|_| !pending.keeps_deadline()) else {
             return StoreFuture::boxed(async move { answered(&ask, pending.await) });
         };
         let inner = Arc::clone(&self.inner);

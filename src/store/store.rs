@@ -380,6 +380,11 @@ impl<T> StoreFuture<T> {
         }
     }
 
+    /// Whether it ends by the deadline of its question without anybody's help.
+    pub(super) const fn keeps_deadline(&self) -> bool {
+        matches!(self.state, FutureState::Redis { .. })
+    }
+
     /// This future with another answer.
     pub(crate) fn map<U>(mut self, map: impl FnOnce(T) -> U + Send + 'static) -> StoreFuture<U>
     where
