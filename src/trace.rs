@@ -55,7 +55,9 @@ impl TakeSpan {
     pub(crate) fn record(&self, fields: impl FnOnce() -> Vec<(&'static str, String)>) {
         #[cfg(feature = "tracing")]
         if let Some(span) = &self.span {
-            record(span, fields);
+            for (field, value) in fields() {
+                span.record(field, value);
+            }
         }
         #[cfg(not(feature = "tracing"))]
         let _ = fields;
@@ -79,14 +81,6 @@ fn wanted(path: &str, store: impl FnOnce() -> String) -> Option<Box<tracing::Spa
             error = Empty
         ))
     })
-}
-
-#[cfg(feature = "tracing")]
-#[cold]
-fn record(span: &tracing::Span, fields: impl FnOnce() -> Vec<(&'static str, String)>) {
-    for (field, value) in fields() {
-        span.record(field, value);
-    }
 }
 
 #[cfg(feature = "tracing")]

@@ -57,14 +57,9 @@ impl Answers {
         let mut answer = answer.clone();
         answer.stop_keeping_open();
         let outer: &mut Self = request.get_or_insert_default();
-        let is_repeated = !outer.charges.is_empty() && outer.have_charged(&answer);
+        let is_repeated = outer.charges.iter().any(|it| it.shares_count_with(&answer));
         outer.charges.push(answer);
         is_repeated
-    }
-
-    #[cold]
-    fn have_charged(&self, answer: &Charge) -> bool {
-        self.charges.iter().any(|it| it.shares_count_with(answer))
     }
 
     /// Adds the answer of a layer to a response that goes outwards, with these fields in it.

@@ -43,14 +43,6 @@ pub(crate) struct OnLockout(pub(crate) Arc<Tell>);
 
 type Tell = dyn Fn(&Take, u64, SystemTime) + Send + Sync;
 
-impl OnLockout {
-    /// This callback, if failures of the take count.
-    #[cold]
-    pub(crate) fn if_counted(&self, take: &Take) -> Option<Self> {
-        take.lockout_count().map(|_| self.clone())
-    }
-}
-
 crate::named::debug_fields!(OnLockout);
 
 /// How many failures a key has left before it is locked out, or until when it is:

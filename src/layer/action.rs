@@ -147,13 +147,6 @@ impl Admission {
         response
     }
 
-    /// An outer layer has charged the same count.
-    #[cold]
-    pub(super) fn warn_of_second_charge(&self) {
-        let warning = Warning::new(WarningKind::ChargedTwice);
-        self.gate.warnings.add(warning.about(self.rule.path()));
-    }
-
     /// This response, of which the outcome is read, or whose body keeps the permits.
     #[cold]
     fn watch_response<B>(&mut self, mut response: http::Response<B>, is_read: bool) -> Response

@@ -223,15 +223,10 @@ impl Gate {
     /// `None` if nobody is told, or the take has no such quota.
     #[inline(always)]
     pub(super) fn watch(&self, take: &Take) -> Option<Watch> {
-        let crossings = self.options.crossings.as_ref()?;
-        self.watch_for(crossings, take)
-    }
-
-    #[cold]
-    fn watch_for(&self, crossings: &Arc<Crossings>, take: &Take) -> Option<Watch> {
+        let crossings = self.options.crossings.clone()?;
         take.of_calendar().next()?;
         Some(Watch {
-            crossings: Arc::clone(crossings),
+            crossings,
             store: Arc::clone(self.store()),
             take: take.clone(),
             open: self.path.open.clone(),

@@ -493,15 +493,9 @@ pub(super) fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> 
         return StoreFuture::ready(Err(error));
     }
     match take.failure() {
-        None => store.take(take),
-        Some(failure) => ask_after(failure, store, take),
-    }
-}
-
-#[cold]
-fn ask_after(failure: &StoreError, store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
-    match capabilities(store).has_fallback {
-        true => store.take(take),
-        false => StoreFuture::ready(Err(failure.clone())),
+        Some(failure) if !capabilities(store).has_fallback => {
+            StoreFuture::ready(Err(failure.clone()))
+        }
+        _ => store.take(take),
     }
 }

@@ -37,21 +37,18 @@ impl Headers {
         let (inner, own) = (Answers::fields(response.extensions()), 1 << self as u8);
         let (status, headers) = (response.status().as_u16(), response.headers_mut());
         if inner & own == 0 && headers.keys().any(|name| self.names().contains(name)) {
-            if is_refusal(status, headers) || !decision.is_allowed() {
+            let grpc = headers.get("grpc-status").map(HeaderValue::as_bytes);
+            let is_refusal = matches!((status, grpc), (429 | 503, _) | (_, Some(b"8" | b"14")));
+            if is_refusal || !decision.is_allowed() {
                 set_retry_after(retry_after, headers);
                 return inner;
             }
-            self.remove(headers);
+            for name in self.names() {
+                headers.remove(name);
+            }
         }
         self.write(rule, decision, retry_after, headers);
         inner | own
-    }
-
-    #[cold]
-    fn remove(self, headers: &mut HeaderMap) {
-        for name in self.names() {
-            headers.remove(name);
-        }
     }
 
     fn names(self) -> &'static [HeaderName] {
@@ -76,26 +73,12 @@ impl Headers {
         match self {
             _ if decision.quotas().is_empty() || decision.source() == Source::Fallback => {}
             Self::Draft11 => draft_11(rule, decision, to),
+            Self::Draft7 => draft_7(rule, decision, to),
+            Self::Draft6 | Self::Legacy | Self::GitHub => three_fields(self, rule, decision, to),
             Self::None => {}
-            _ => self.write_other(rule, decision, to),
         }
         set_retry_after(retry_after, to);
     }
-
-    #[cold]
-    fn write_other(self, rule: &Rule, decision: &Decision, to: &mut HeaderMap) {
-        match self {
-            Self::Draft7 => draft_7(rule, decision, to),
-            _ => three_fields(self, rule, decision, to),
-        }
-    }
-}
-
-/// Whether a handler has refused the request itself.
-#[cold]
-fn is_refusal(status: u16, headers: &HeaderMap) -> bool {
-    let grpc = headers.get("grpc-status").map(HeaderValue::as_bytes);
-    matches!((status, grpc), (429 | 503, _) | (_, Some(b"8" | b"14")))
 }
 
 /// The quotas that clients are told of, with their states: those that are not hidden, and that the

@@ -58,6 +58,7 @@ pub(crate) fn on_lockout<F: Future<Output = ()> + Send + 'static>(
 impl Gate {
     /// Who is told where the key of this take is locked out.
     pub(super) fn on_lockout(&self, take: &Take) -> Option<OnLockout> {
-        self.options.on_lockout.as_ref()?.if_counted(take)
+        let on_lockout = self.options.on_lockout.as_ref()?;
+        take.lockout_count().map(|_| on_lockout.clone())
     }
 }

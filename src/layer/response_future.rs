@@ -22,6 +22,7 @@ use super::upload::Upload;
 use crate::callback::{AnswerForm, BoxFuture, internal_error};
 use crate::charge::Answers;
 use crate::waiting::WaitingSince;
+use crate::warning::{Warning, WarningKind};
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::layer::RateLimit).
@@ -232,7 +233,8 @@ where
                 && (!without || rule.settles() || rule.counts_failures())
                 && Answers::add_inner(request.extensions_mut(), answer)
             {
-                admitted.warn_of_second_charge();
+                let warning = Warning::new(WarningKind::ChargedTwice).about(rule.path());
+                admitted.gate.warnings.add(warning);
             }
             if let Some(since) = admitted.waiting_since {
                 request.extensions_mut().insert(WaitingSince(since));

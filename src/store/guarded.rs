@@ -122,11 +122,6 @@ impl<S: Store> Guarded<S> {
         })
     }
 
-    #[cold]
-    fn has_no_fallback(&self) -> bool {
-        !self.inner.capabilities().has_fallback
-    }
-
     /// Asks the store inside if the breaker and the bound on questions in flight admit it, within
     /// the time-out. `after` makes the caller's answer of the store's.
     fn call<T: Send + 'static>(
@@ -137,7 +132,7 @@ impl<S: Store> Guarded<S> {
         after: impl FnOnce(&Ask, Result<T, StoreError>) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<T> {
         if let (QuestionKind::Take, Some(failure)) = (kind, ask.failure())
-            && self.has_no_fallback()
+            && !self.inner.capabilities().has_fallback
         {
             return StoreFuture::ready(after(ask, Err(failure.clone())));
         }

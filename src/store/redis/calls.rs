@@ -39,15 +39,6 @@ pub(super) fn flight(mut questions: Questions, carrier: Carrier) -> BoxFuture<'s
 
 #[cold]
 fn shared_flight(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
-    if let [lone] = &questions[..]
-        && CountQuestion::in_question(lone)
-            .is_some_and(|it| !matches!(it.what, CountOperation::Own(_)))
-    {
-        let mut call = CountCall::new(CallKind::new(lone));
-        let questions = questions.into_iter();
-        questions.for_each(|question| call.push(0, question, carrier.clock()));
-        return of_each_kind!(call, call => carrier.carry(smallvec![call]));
-    }
     let mut calls = calls_of(questions, carrier.clock());
     match calls.len() {
         1 => of_each_kind!(calls.remove(0), call => carrier.carry(smallvec![call])),

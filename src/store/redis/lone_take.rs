@@ -40,7 +40,8 @@ impl LoneTake {
 
     #[cold]
     fn into_call(self, clock: &ServerClock) -> TakeCall {
-        let mut call = TakeCall::with_id(self.id, CallKind::new(&self.question));
+        let mut call = TakeCall::new(CallKind::new(&self.question));
+        call.id = self.id;
         call.push(0, self.question, clock);
         call
     }
@@ -89,7 +90,8 @@ impl FlightCall for LoneTake {
     }
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(feature = "test-util")]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};

@@ -275,11 +275,6 @@ impl RedisStore {
         }
     }
 
-    #[cold]
-    fn keys_of(&self, counts: &[CountAsk]) -> SmallVec<[CountKey; 1]> {
-        counts.iter().map(|count| self.key_of(count)).collect()
-    }
-
     /// The name of the key of a count.
     fn text_of(&self, count: &CountAsk) -> String {
         let KeyPrefix { service, default } = &*self.prefix;
@@ -341,7 +336,7 @@ impl RedisStore {
     ) -> ReplyFuture<T> {
         let counts = match ask.counts() {
             [one] => SmallVec::from_buf([self.key_of(one)]),
-            all => self.keys_of(all),
+            all => all.iter().map(|count| self.key_of(count)).collect(),
         };
         let question = CountQuestion {
             counts,

@@ -57,7 +57,7 @@ pub(super) const NO_DEADLINE: u64 = 1 << 53;
 /// The answers have no names in them. They belong to the takes by their position alone, so the
 /// order of the keys and of their takes must not change between the command and the reply.
 pub(super) struct TakeCall {
-    id: CallId,
+    pub(super) id: CallId,
     pub(super) kind: CallKind,
     keys: SmallVec<[KeyTakes; 1]>,
     /// How many counts these are about.
@@ -258,13 +258,8 @@ impl Row {
 impl TakeCall {
     /// A call with one key, without takes yet.
     pub(super) fn new(kind: CallKind) -> Self {
-        Self::with_id(CallId::next(), kind)
-    }
-
-    /// The same with this number.
-    pub(super) fn with_id(id: CallId, kind: CallKind) -> Self {
         Self {
-            id,
+            id: CallId::next(),
             kind,
             keys: smallvec![KeyTakes::default()],
             number_of_counts: 0,
