@@ -187,7 +187,6 @@ impl Charge {
     }
 
     /// This charge, which stays open until it is settled or dropped.
-    #[cold]
     pub(crate) fn keeping_open(mut self) -> Self {
         self.kept_open = self.open_charge();
         self

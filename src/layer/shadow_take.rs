@@ -41,7 +41,6 @@ const STORE: &str = "store of a shadow rule";
 
 /// Asks the store about a take of a shadow rule, which passes. A task waits for an answer that is
 /// not there immediately, so that no request does. A panic of the store is logged.
-#[cold]
 pub(super) fn ask_in_shadow(gate: &Gate, take: Take) -> Outcome {
     let rule = Arc::clone(take.rule());
     let charge = gate

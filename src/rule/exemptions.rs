@@ -58,7 +58,6 @@ impl Exemptions {
     }
 
     /// Whether the request with this head is exempt.
-    #[cold]
     pub(crate) fn contain(&self, head: &Parts) -> bool {
         let path = sent_path(head);
         self.paths.iter().any(|exempt| **exempt == *path)
