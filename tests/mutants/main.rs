@@ -40,13 +40,22 @@ fn most_past_defects_can_be_made_again() {
     assert!(lost.len() <= past.len() / 4, "{lost:#?}");
 }
 
-/// `TIDEGATE_MUTANTS` is `list`, `past`, `tool`, or the name of a part of the list.
+/// `TIDEGATE_MUTANTS` is `list`, `past`, `tool`, the name of a part of the list, or `--changed`: those
+/// of the list in the files of `TIDEGATE_CHANGED`, which may be none.
 fn chosen() -> Vec<Mutant> {
     let choice = env::var("TIDEGATE_MUTANTS").unwrap_or_else(|_| "list".to_owned());
     let mutants = match choice.as_str() {
         "list" => mutant::list(),
         "past" => mutant::past(),
         "tool" => mutant::of_tool(),
+        "--changed" => {
+            let changed = env::var("TIDEGATE_CHANGED").expect("tests/mutants.sh sets it");
+            let is_changed = |it: &Mutant| match &it.change {
+                Change::Text { file, .. } => changed.lines().any(|line| line == file),
+                Change::Patch(_) => false,
+            };
+            return mutant::list().into_iter().filter(is_changed).collect();
+        }
         part => {
             let of_part = mutant::list().into_iter().filter(|it| it.part == part);
             of_part.collect()
@@ -68,6 +77,7 @@ fn every_mutant_is_noticed() {
     let tree = Tree::copy();
     let chosen = chosen();
     let (mut alive, mut lost, mut noticing) = (Vec::new(), 0, BTreeSet::new());
+    let mut proposed = Vec::new();
     println!("| part | mutant | noticed by |\n|---|---|---|");
     for mutant in &chosen {
         let noticed = match tree.apply(mutant) {
@@ -78,6 +88,12 @@ fn every_mutant_is_noticed() {
             Some(_changed) => match tree.outcome(mutant) {
                 Outcome::Noticed(test) => {
                     let shown = format!("`{test}`");
+                    noticing.insert(test);
+                    shown
+                }
+                Outcome::NoticedElsewhere(test) => {
+                    proposed.push(format!("{mutant}: {test}"));
+                    let shown = format!("`{test}`, which its row lacks");
                     noticing.insert(test);
                     shown
                 }
@@ -96,6 +112,9 @@ fn every_mutant_is_noticed() {
         chosen.len(),
         alive.len()
     );
+    if !proposed.is_empty() {
+        println!("for the rows of these mutants: {proposed:#?}");
+    }
     // What fails without a mutant, too, has noticed none.
     noticing.retain(|test| !test.ends_with("(it never ends)") && !tree.passes(test));
     assert!(

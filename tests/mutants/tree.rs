@@ -16,6 +16,8 @@ pub(crate) struct Tree {
 /// What became of a mutant.
 pub(crate) enum Outcome {
     Noticed(String),
+    /// None of the tests that should know it has, but this one.
+    NoticedElsewhere(String),
     /// A mistake that the compiler finds is none.
     DoesNotBuild,
     Alive,
@@ -85,6 +87,23 @@ impl Tree {
                 Said::Passed(_) => {}
             }
         }
+        // A row that lacks a test costs time, and says nothing wrong. First the binaries of its tests.
+        let of_row = |binary: &&str| {
+            let mut tests = mutant.tests.iter();
+            tests.any(|it| it.split_whitespace().any(|word| word == *binary))
+        };
+        let (own, others): (Vec<_>, Vec<_>) = BINARIES.split_whitespace().partition(of_row);
+        for binary in own.into_iter().chain(others) {
+            let tests = match binary {
+                "--lib" => binary.to_owned(),
+                // The rest takes minutes.
+                "fleet" => "--test fleet -- --skip soak:: --skip starved::".to_owned(),
+                name => format!("--test {name}"),
+            };
+            if let Said::Failed(test) = self.run(&tests) {
+                return Outcome::NoticedElsewhere(test);
+            }
+        }
         Outcome::Alive
     }
 
@@ -119,7 +138,7 @@ impl Tree {
         let separator = (!options.contains(&"--")).then_some("--");
         // Whatever hangs is ended. `timeout` leads the group of all processes behind it.
         let mut child = Command::new("timeout")
-            .args(["600", env!("CARGO"), "test"])
+            .args(["1200", env!("CARGO"), "test"])
             .args(["--all-features", "--no-fail-fast"])
             .current_dir(self.folder.path())
             .args(packages.split(' '))
@@ -159,6 +178,10 @@ impl Tree {
         }
     }
 }
+
+/// Those of both tiers, without this one and what looks at texts.
+const BINARIES: &str = "--lib laws histories store layer limiter lock topologies hostile_faults \
+    hostile_store hostile_layer hostile_limiter hostile_lock hostile_topologies faults fleet";
 
 /// What a command of tests says.
 enum Said {
