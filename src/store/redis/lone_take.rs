@@ -100,18 +100,21 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
+    use crate::algorithm::Algorithm;
     use crate::algorithm::constants::{ALLOWED, DENIED};
+    use crate::algorithm::spec::{Kind, Spec, Windows};
     use crate::deadline::Deadline;
+    use crate::question::Name;
+    use crate::quota::Quota;
     use crate::store::redis::question::CountKey;
     use crate::store::redis::take_script::TakeReply;
-    use crate::{Algorithm, Key, Quota, Rule, Take};
 
     /// A number of any size.
     fn any(rng: &mut Rng) -> u64 {
         rng.u64(..) >> rng.u32(..64)
     }
 
-    /// A take under a random rule, once as a lone one and once as the call of one take.
+    /// A take under random quotas, once as a lone one and once as the call of one take.
     fn both(rng: &mut Rng, clock: &ServerClock) -> (LoneTake, TakeCall) {
         let algorithms = [
             Algorithm::SlidingLog,
@@ -123,17 +126,17 @@ mod tests {
             let window = Duration::from_millis(rng.u64(1..1_000_000) << (4 * at));
             Quota::new(window, any(rng) % 1_000_000_000).expect("it is a quota")
         });
-        let rule = Rule::new("path", quotas.collect::<Vec<_>>()).expect("the windows differ");
-        let rule = rule.with_algorithm(algorithms[rng.usize(..4)]);
-        let take = Take::new(Arc::new(rule), Key::from("alice")).with_cost(any(rng));
-        let count = &take.counts()[0];
+        let quotas = quotas.collect();
+        let config = algorithms[rng.usize(..4)].into();
+        let windows = Windows::new(config, quotas, rng.bool().then(|| any(rng)));
+        let (spec, cost) = (Spec::plain(Kind::Windows(windows)), any(rng));
         let deadline = Deadline::after(Duration::from_millis(any(rng) % 100_000));
         let (now, has_text) = (rng.bool().then(|| any(rng)), rng.bool());
         let question = || {
             let counts = smallvec![CountKey {
-                name: count.name_in_store().clone(),
-                spec: Arc::clone(count.spec()),
-                cost: count.cost(),
+                name: Name::whole("{alice}:path"),
+                spec: Arc::clone(&spec),
+                cost,
                 prefix: Arc::default(),
             }];
             let (whole, holder) = (None, None);

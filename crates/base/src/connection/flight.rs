@@ -517,13 +517,14 @@ mod tests {
         assert_eq!(owners(async { panic!("of this test") }), 1);
     }
 
-    /// It is allocated for each flight. Its calls are in it once.
+    /// It is allocated for each flight. Its calls are in it once, and the client's own call, which
+    /// has no box of its own.
     #[test]
     fn the_future_of_a_flight_is_small() {
         fn size<F>(_: fn(Flight<UnsharedCall>) -> F) -> usize {
             size_of::<F>()
         }
         let size = size(Flight::run);
-        assert!(size <= 720, "{size} bytes");
+        assert!(size <= 960, "{size} bytes");
     }
 }
