@@ -62,6 +62,11 @@ impl Gate {
         // What a fallback says is capped.
         let is_told = decision.source() != Source::Fallback;
         let (queue, cost, left) = lacking(take, decision, behind);
+        // A look does not say when it fits: it keeps its place among those that are overdue.
+        let overdue_at = match behind {
+            Some(_) => Some(at),
+            None => at.checked_add(retry_after),
+        };
         let lacking = Lacking {
             queue,
             lane: take.lane.unwrap_or(0),
@@ -69,7 +74,7 @@ impl Gate {
             left,
             free_at: behind.is_none().then_some(free_at),
             asked_at: at,
-            overdue_at: at.checked_add(retry_after).filter(|_| is_told),
+            overdue_at: overdue_at.filter(|_| is_told),
         };
         if !waiter.denied(lacking, may_return) {
             return None;
