@@ -126,3 +126,33 @@ async fn a_newcomer_behind_one_that_is_overdue_looks() {
         newcomers.iter().for_each(JoinHandle::abort);
     }
 }
+
+/// Who only looked when it came, since others were before it, is not passed by who came later.
+#[tokio::test(start_paused = true)]
+async fn one_that_looked_keeps_its_place() {
+    for lane in [None, Some("a")] {
+        let limits = Limits::new([rule(Algorithm::SlidingLog, 7)]).store(paused());
+        let begun = Instant::now();
+        let call = |at: u64, cost| {
+            let call = limits.check("p", "k").cost(cost).wait(PATIENCE);
+            let call = match lane {
+                Some(lane) => call.fair_by(lane),
+                None => call,
+            };
+            let call = call.into_future();
+            tokio::spawn(async move {
+                sleep(millis(at)).await;
+                call.await.map(drop).expect("patience");
+                begun.elapsed()
+            })
+        };
+        let taken = [(0, 4), (41, 1), (187, 2)].map(|(at, cost)| call(at, cost));
+        let (first, second) = (call(256, 3), call(731, 2));
+        let later: Vec<_> = (0..20).map(|at| call(750 + 40 * at, 1)).collect();
+        done(taken).await;
+        let served = done([first, second]).await;
+        assert!(served[0] <= millis(1_002), "{lane:?}: {served:?}");
+        assert!(served[1] <= millis(1_043), "{lane:?}: {served:?}");
+        later.iter().for_each(JoinHandle::abort);
+    }
+}
