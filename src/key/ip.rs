@@ -66,16 +66,19 @@ fn peer(head: &Parts, hook: Option<&PeerHook>) -> Result<IpAddr, KeyError> {
     let found = hook.and_then(|hook| hook.find(&head.extensions));
     let given = || head.extensions.get::<PeerAddr>().map(|peer| peer.0);
     let peer = found.or_else(given).or_else(|| connect_info(head));
-    let peer = peer.ok_or_else(|| {
-        KeyError::server(
-            "the request has no peer address: serve with \
-             into_make_service_with_connect_info::<SocketAddr>(), insert a PeerAddr extension, or \
-             say where it is with peer(|extensions| ..); on a Unix socket there is none: count by \
-             ClientIp::behind_hops",
-        )
-    })?;
+    let peer = peer.ok_or_else(without_peer)?;
     // A dual-stack socket shows `10.0.0.7` as `::ffff:10.0.0.7`.
     Ok(peer.ip().to_canonical())
+}
+
+#[cold]
+fn without_peer() -> KeyError {
+    KeyError::server(
+        "the request has no peer address: serve with \
+         into_make_service_with_connect_info::<SocketAddr>(), insert a PeerAddr extension, or say \
+         where it is with peer(|extensions| ..); on a Unix socket there is none: count by \
+         ClientIp::behind_hops",
+    )
 }
 
 #[cfg(feature = "axum")]

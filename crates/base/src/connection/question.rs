@@ -51,7 +51,7 @@ pub struct Question {
 const MAX_PATIENCE: Duration = Duration::from_millis(50);
 
 /// How errors name a server, and whether this process was late with its answers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Label {
     pub(super) text: Box<str>,
     /// In a cluster, one for all nodes.
@@ -146,12 +146,7 @@ impl Question {
     /// A question for a test, which nothing sends.
     #[cfg(feature = "test-util")]
     pub fn unsent<Q: Send + Sync + 'static>(content: Q, deadline: Deadline) -> Self {
-        let label = Label {
-            text: Box::default(),
-            lag: Arc::default(),
-            is_proven: Arc::default(),
-        };
-        Self::new::<(), Q>(content, None, None, deadline, &Arc::new(label)).0
+        Self::new::<(), Q>(content, None, None, deadline, &Arc::default()).0
     }
 
     /// What is asked, if it is of this type.
