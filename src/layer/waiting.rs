@@ -13,7 +13,7 @@ use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::question::CountAsk;
 use crate::rule::Rule;
 use crate::take::Take;
-use crate::waiting::{Lacking, Left, QueueId, Refill, Wait, Waiter};
+use crate::waiting::{Lacking, Left, QueueId, Refill, Wait, Waiter, lane_of};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
@@ -69,7 +69,7 @@ impl Gate {
         };
         let lacking = Lacking {
             queue,
-            lane: take.lane.unwrap_or(0),
+            lane: lane_in(take),
             cost,
             left,
             free_at: behind.is_none().then_some(free_at),
@@ -113,7 +113,7 @@ impl Gate {
                 let is_bounded = |it: &&CountAsk| !take.is_joint() || it.name_in_store().has_key();
                 let bounded_by = take.counts().iter().filter(is_bounded);
                 let bounded_by = bounded_by.map(CountAsk::hash);
-                let (queues, lane) = (self.path.open.queues(), take.lane.unwrap_or(0));
+                let (queues, lane) = (self.path.open.queues(), lane_in(take));
                 let since = since.unwrap_or(asked.at);
                 self.waiting.enter(queues, bounded_by, lane, since)?
             }
@@ -215,6 +215,11 @@ fn left_of_count(
         only_return: count.spec().is_permits(),
         refill,
     }
+}
+
+/// The lane in which this take waits: without lanes all share one.
+fn lane_in(take: &Take) -> u16 {
+    take.lane.unwrap_or_else(|| lane_of(None))
 }
 
 /// The queue of those whom this count has denied.
