@@ -17,15 +17,46 @@ fn store_at(round_trip: u64) -> Arc<dyn Store> {
     }
 }
 
+/// So many tenants of which each has a lane of its own: the hashes are random in each process.
+pub(crate) async fn tenants(number: usize) -> Vec<String> {
+    let mut known: Vec<String> = Vec::new();
+    for name in (0..).map(|at| format!("tenant-{at}")) {
+        if known.len() == number {
+            break;
+        }
+        let apart = known.iter().map(|it| are_apart(it, &name));
+        if join_all(apart).await.into_iter().all(|it| it) {
+            known.push(name);
+        }
+    }
+    known
+}
+
+/// A shorter lane takes the only place from a longer one, and nobody takes one in its own lane.
+async fn are_apart(one: &str, other: &str) -> bool {
+    let limits = Limits::new([fair(Algorithm::SlidingLog, 1)]).store(paused());
+    let app = app(limits.layer("p").max_waiting(4).wait(PATIENCE));
+    let [one, other] = [one, other].map(|it| format!("x-tenant: {it}"));
+    ask(&app, "/", &one).await;
+    let first = start(&app, 0, "/", &one);
+    sleep(millis(1)).await;
+    let second = start(&app, 0, "/", &other);
+    sleep(millis(1)).await;
+    let ended = [&first, &second].map(JoinHandle::is_finished);
+    [first, second].iter().for_each(JoinHandle::abort);
+    assert_ne!(ended[0], ended[1], "one of them waits");
+    ended[0]
+}
+
 /// Behind so many requests of a loud tenant that come at once under 5 a second: how long a request
 /// of a quiet one waits that comes at this millisecond.
 async fn quiet_wait(algorithm: Algorithm, round_trip: u64, loud: usize, at: u64) -> Duration {
     let limits = Limits::new([fair(algorithm, 5)]).store(store_at(round_trip));
     let app = app(limits.layer("p").wait(PATIENCE));
-    let waiting: Vec<_> = (0..loud)
-        .map(|_| start(&app, 0, "/", "x-tenant: loud"))
-        .collect();
-    let answer = start(&app, at, "/", "x-tenant: quiet").await;
+    let of = tenants(2).await.into_iter();
+    let of: Vec<_> = of.map(|name| format!("x-tenant: {name}")).collect();
+    let waiting: Vec<_> = (0..loud).map(|_| start(&app, 0, "/", &of[0])).collect();
+    let answer = start(&app, at, "/", &of[1]).await;
     waiting.iter().for_each(JoinHandle::abort);
     let answer = answer.expect("no panic");
     assert_eq!(answer.status, 200, "{algorithm:?} behind {loud}");
@@ -58,20 +89,18 @@ async fn a_quiet_tenant_is_served_with_the_next_units() {
 /// costs up to this, so many units a second.
 async fn served(rule: Rule, round_trip: u64, rates: &[u64], costs: u64, seconds: u64) -> Vec<u64> {
     let limits = Limits::new([rule]).store(store_at(round_trip));
+    let names = tenants(rates.len()).await;
     let served: Arc<Vec<AtomicUsize>> =
         Arc::new(rates.iter().map(|_| AtomicUsize::new(0)).collect());
     let mut tasks = Vec::new();
-    for (tenant, rate) in rates.iter().enumerate() {
+    for (tenant, (rate, name)) in rates.iter().zip(names).enumerate() {
         let (limits, served, rate) = (limits.clone(), Arc::clone(&served), *rate);
         tasks.push(tokio::spawn(async move {
             let mut random = kit::random::Random::new(tenant as u64);
             let mut calls = tokio::task::JoinSet::new();
             loop {
                 let cost = 1 + random.below(costs);
-                let call = limits
-                    .check("p", "k")
-                    .cost(cost)
-                    .fair_by(format!("tenant {tenant}"));
+                let call = limits.check("p", "k").cost(cost).fair_by(name.as_str());
                 let (call, served) = (call.wait(PATIENCE).into_future(), Arc::clone(&served));
                 calls.spawn(async move {
                     if call.await.is_ok() {
@@ -130,9 +159,13 @@ async fn two_lanes_stay_close() {
             let limits = Limits::new([fair(algorithm, 100)]).store(store_at(round_trip));
             let served = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
             let farthest = Arc::new(AtomicUsize::new(0));
+            let names = tenants(2).await;
             let calls = (0..240).map(|at| {
                 let (lane, cost) = (at % 2, if at % 2 == 0 { 3 } else { 20 });
-                let call = limits.check("p", "k").cost(cost).fair_by(format!("{lane}"));
+                let call = limits
+                    .check("p", "k")
+                    .cost(cost)
+                    .fair_by(names[lane].as_str());
                 let call = call.wait(PATIENCE).into_future();
                 let (served, farthest) = (Arc::clone(&served), Arc::clone(&farthest));
                 tokio::spawn(async move {
@@ -164,14 +197,15 @@ async fn two_lanes_stay_close() {
 async fn a_shorter_lane_has_a_place() {
     let limits = Limits::new([fair(Algorithm::SlidingLog, 1)]).store(paused());
     let app = app(limits.layer("p").max_waiting(16).wait(PATIENCE));
+    let of = tenants(3).await.into_iter();
+    let mut of: Vec<_> = of.map(|name| format!("x-tenant: {name}")).collect();
+    of.push(String::new());
     let begun = Instant::now();
-    let loud: Vec<_> = (0..6)
-        .map(|at| start(&app, at, "/", "x-tenant: loud"))
-        .collect();
+    let loud: Vec<_> = (0..6).map(|at| start(&app, at, "/", &of[0])).collect();
     sleep(millis(10)).await;
     // One was served, four wait, and one has no place.
     assert!(loud[5].is_finished() && !loud[4].is_finished());
-    let quiet = ["x-tenant: quiet", "x-tenant: other", ""].map(|of| start(&app, 0, "/", of));
+    let quiet = [1, 2, 3].map(|at| start(&app, 0, "/", &of[at]));
     sleep(millis(10)).await;
     assert!(loud[2..].iter().all(JoinHandle::is_finished), "denied");
     let denied = loud
@@ -183,8 +217,8 @@ async fn a_shorter_lane_has_a_place() {
     assert_eq!(denied.status, 429);
     assert!(denied.field("retry-after").is_some());
     // Each has one place now.
-    assert_eq!(ask(&app, "/", "x-tenant: quiet").await.status, 429);
-    assert_eq!(ask(&app, "/", "x-tenant: loud").await.status, 429);
+    assert_eq!(ask(&app, "/", &of[1]).await.status, 429);
+    assert_eq!(ask(&app, "/", &of[0]).await.status, 429);
     let quiet = done(quiet).await;
     assert!(quiet.iter().all(|it| it.status == 200));
     assert!(begun.elapsed() < millis(4_100), "{:?}", begun.elapsed());
@@ -239,19 +273,20 @@ async fn a_future_that_is_not_polled_holds_up_no_lane() {
     for round_trip in [0, 10] {
         let limits = Limits::new([fair(Algorithm::SlidingLog, 5)]).store(store_at(round_trip));
         let app = app(limits.layer("p").wait(PATIENCE));
-        let take_all = start(&app, 0, "/", "x-tenant: a");
-        done((0..4).map(|_| start(&app, 0, "/", "x-tenant: a"))).await;
+        let of = tenants(3).await.into_iter();
+        let of: Vec<_> = of.map(|name| format!("x-tenant: {name}")).collect();
+        let take_all = start(&app, 0, "/", &of[0]);
+        done((0..4).map(|_| start(&app, 0, "/", &of[0]))).await;
         take_all.await.expect("no panic");
-        let mut stands = Box::pin(ask(&app, "/", "x-tenant: a"));
+        let mut stands = Box::pin(ask(&app, "/", &of[0]));
         assert!(timeout(millis(150), &mut stands).await.is_err());
-        let asked =
-            ["a", "b", "c", "a", "b"].map(|of| start(&app, 0, "/", &format!("x-tenant: {of}")));
+        let asked = [0, 1, 2, 0, 1].map(|at: usize| start(&app, 0, "/", &of[at]));
         let answers = done(asked).await;
         let after: Vec<_> = answers.iter().map(Answer::millis).collect();
         assert!(after.iter().all(|it| *it < 2_600), "{after:?}");
         // Later it delays others once more at most.
         sleep(2 * SECOND).await;
-        let answers = done((0..4).map(|_| start(&app, 0, "/", "x-tenant: b"))).await;
+        let answers = done((0..4).map(|_| start(&app, 0, "/", &of[1]))).await;
         let at_once = answers.iter().all(|it| it.millis() < 600);
         assert!(
             at_once,

@@ -77,6 +77,7 @@ struct World {
     waiting: RefCell<Vec<Waiting>>,
     /// Whether calls say their lanes.
     has_lanes: bool,
+    lanes: Vec<String>,
     /// How much more one lane was served than another one, by both, while calls of both waited.
     ahead: RefCell<HashMap<(u64, u64), i64>>,
     /// Who was admitted before an older one that has waited for a window.
@@ -136,7 +137,7 @@ impl Store for Elsewhere {
 }
 
 impl World {
-    fn new(store: impl Store, has_lanes: bool) -> Self {
+    fn new(store: impl Store, has_lanes: bool, lanes: Vec<String>) -> Self {
         let now = Now::Limited {
             max: 3,
             at_a_time: None,
@@ -147,6 +148,7 @@ impl World {
             admitted: RefCell::default(),
             waiting: RefCell::default(),
             has_lanes,
+            lanes,
             ahead: RefCell::default(),
             passed: RefCell::default(),
         }
@@ -230,7 +232,7 @@ impl World {
         let leaves = Leaves(&self, number);
         let mut call = self.limits.call("p").cost(cost).wait(patience);
         if self.has_lanes {
-            call = call.fair_by(format!("{lane}"));
+            call = call.fair_by(self.lanes[lane as usize].as_str());
         }
         let ran = call.try_run(async || {
             drop(leaves);
@@ -293,9 +295,9 @@ impl Drop for Ends {
     }
 }
 
-async fn history(mut random: Random, store: impl Store) {
+async fn history(mut random: Random, store: impl Store, lanes: Vec<String>) {
     let (has_lanes, mut tasks) = (random.is(50), Vec::new());
-    let world = Rc::new(World::new(store, has_lanes));
+    let world = Rc::new(World::new(store, has_lanes, lanes));
     for number in 0..40 {
         match random.below(8) {
             0 => world.replace(Now::any(&mut random)),
@@ -325,10 +327,12 @@ async fn history(mut random: Random, store: impl Store) {
 }
 
 fn histories<S: Store>(own: u64, store: impl Fn(u64) -> S) {
+    let lanes = paused_runtime().block_on(crate::lanes::tenants(3));
     for number in 0..number_of_histories(own) {
         let play = std::panic::AssertUnwindSafe(|| {
             let tasks = LocalSet::new();
-            let history = async { history(Random::new(number), store(number)).await };
+            let history =
+                async { history(Random::new(number), store(number), lanes.clone()).await };
             tasks.block_on(&paused_runtime(), history);
         });
         let is_lawful = std::panic::catch_unwind(play).is_ok();
