@@ -1,7 +1,7 @@
 //! Counts of a period of the calendar.
 
 use super::Algorithm;
-use super::core::{Asked, Counts, Now};
+use super::core::{Asked, CountState, Now};
 use super::period::Period;
 use super::quota_use::{QuotaUse, verdict};
 use super::share::Share;
@@ -94,7 +94,7 @@ impl CalendarCount {
     }
 }
 
-impl Counts for CalendarCount {
+impl CountState for CalendarCount {
     type Spec = Calendar;
 
     fn fits(&mut self, of: &Calendar, now: Now, cost: u64) -> bool {

@@ -1,7 +1,7 @@
 //! The core: decides takes over a list of counts, each of any kind, as `lua/include/core.lua` does.
 //!
 //! A take is charged in all of its counts, or in none: each count is asked once whether it fits,
-//! and then answers once. What a kind of count does is in [`Counts`]; a [`State`] tells the kinds
+//! and then answers once. What a kind of count does is in [`CountState`]; a [`State`] tells the kinds
 //! apart.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::Count;
 use super::calendar::CalendarCount;
 use super::lockout::LockoutState;
-use super::permits::Holders;
+use super::permits::PermitHolders;
 use super::spec::{Kind, Spec};
 use crate::decision::{Decision, Receipt};
 
@@ -51,11 +51,11 @@ pub(crate) struct Hold {
 }
 
 /// The operations of a kind of count on the state under a key.
-pub(super) trait Counts {
+pub(super) trait CountState {
     /// How it counts.
     type Spec;
 
-    /// Whether a take fits. What counts stays as it is.
+    /// Whether a take fits. What counts no more may be dropped.
     fn fits(&mut self, of: &Self::Spec, now: Now, cost: u64) -> bool;
 
     /// Charges a take of this cost if it fits, right after it was asked whether it does.
@@ -88,7 +88,7 @@ pub(crate) enum StateKind {
 pub(crate) enum State {
     Windows(Count),
     Calendar(CalendarCount),
-    Permits(Holders),
+    Permits(PermitHolders),
     /// The failures of a key, and until when it is held.
     Hold(LockoutState),
 }
@@ -124,7 +124,7 @@ impl State {
             _ if kind == StateKind::Hold => Self::Hold(LockoutState::default()),
             Kind::Windows(windows) => Self::Windows(Count::new(windows.algorithm())),
             Kind::Calendar(_) => Self::Calendar(CalendarCount::default()),
-            Kind::Permits(_) => Self::Permits(Holders::default()),
+            Kind::Permits(_) => Self::Permits(PermitHolders::default()),
         }
     }
 
@@ -148,13 +148,19 @@ impl State {
 
     /// Charges units above max, and returns their number.
     pub(crate) fn owe(&mut self, spec: &Spec, now: Now, receipt: &Receipt, units: u64) -> u64 {
-        ask!(self, spec, it, of, Counts::owe(it, of, now, receipt, units))
+        ask!(
+            self,
+            spec,
+            it,
+            of,
+            CountState::owe(it, of, now, receipt, units)
+        )
     }
 
     /// Gives back up to so many units of this receipt, and returns their number.
     pub(crate) fn refund(&mut self, spec: &Spec, now: Now, receipt: &Receipt, units: u64) -> u64 {
         ask!(self, spec, it, of, {
-            Counts::refund(it, of, now, receipt, units)
+            CountState::refund(it, of, now, receipt, units)
         })
     }
 
@@ -168,7 +174,7 @@ impl State {
     /// Forgets what counts, and returns whether anything did.
     pub(crate) fn reset(&mut self, spec: &Spec, now: Now) -> bool {
         match self {
-            Self::Windows(count) => Counts::reset(count, now),
+            Self::Windows(count) => CountState::reset(count, now),
             Self::Calendar(count) => count.reset(now),
             Self::Permits(holders) => holders.reset(now),
             Self::Hold(known) => {
@@ -201,7 +207,7 @@ impl State {
 }
 
 /// Access to the states of a take's counts by their places.
-pub(crate) trait States {
+pub(crate) trait CountStates {
     fn state(&mut self, place: usize) -> &mut State;
 
     /// Whether there is room for those that a charge makes.
@@ -211,7 +217,7 @@ pub(crate) trait States {
 /// Decides a take over these counts. `None` if there is no room for all that are new.
 pub(crate) fn decide(
     asked: &[Asked<'_>],
-    states: &mut impl States,
+    states: &mut impl CountStates,
     now: Now,
 ) -> Option<Vec<Decision>> {
     let fits = asked.iter().enumerate();

@@ -1,6 +1,6 @@
 use super::algorithm::{Algorithm, AnyState};
 use super::byte_reader::{ByteReader, ByteWriter};
-use super::core::{Asked, Counts, Now};
+use super::core::{Asked, CountState, Now};
 use super::quota_use::QuotaUse;
 use super::sliding_window::SlidingWindow;
 use super::spec::Windows;
@@ -259,7 +259,7 @@ impl Count {
     }
 }
 
-impl Counts for Count {
+impl CountState for Count {
     type Spec = Windows;
 
     fn fits(&mut self, of: &Windows, now: Now, cost: u64) -> bool {

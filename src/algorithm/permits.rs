@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::core::{Asked, Counts, Now};
+use super::core::{Asked, CountState, Now};
 use super::spec::Permits;
 use crate::decision::{Decision, Receipt, Source};
 
 /// The holders of a key's permits: the number of each, and the millisecond at which its lease ends.
 #[derive(Debug, Default)]
-pub(crate) struct Holders(Vec<(u64, u64)>);
+pub(crate) struct PermitHolders(Vec<(u64, u64)>);
 
-impl Holders {
+impl PermitHolders {
     fn add(&mut self, now: Now, lease: Duration, holder: u64) {
         let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let until = (now.micros / 1_000 + 1).saturating_add(lease);
@@ -28,7 +28,7 @@ impl Holders {
     }
 }
 
-impl Counts for Holders {
+impl CountState for PermitHolders {
     type Spec = Permits;
 
     fn fits(&mut self, of: &Permits, now: Now, cost: u64) -> bool {

@@ -5,7 +5,7 @@ use axum_core::response::Response;
 use http::StatusCode;
 
 use super::form::{AnswerReason, of_type};
-use super::problem_document::{is_told_never, push_json, push_names};
+use super::problem_document::{push_json, push_names, shows_never};
 
 pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
     let code = match reason {
@@ -24,7 +24,7 @@ pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
         if let Some(seconds) = retry_after {
             body.push_str(&format!(",\"retry_after_s\":{seconds}"));
         }
-        if is_told_never(rule, decision) {
+        if shows_never(rule, decision) {
             body.push_str(",\"never\":true");
         }
         body.push('}');

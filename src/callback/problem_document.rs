@@ -52,7 +52,7 @@ impl AnswerReason<'_> {
     pub(super) fn message(&self) -> String {
         match self {
             Self::Denied(rule, decision, _) => {
-                let is_busy = is_told_busy(rule, decision);
+                let is_busy = shows_busy(rule, decision);
                 if is_for_now(decision) {
                     return Self::NoDecision.message();
                 }
@@ -90,13 +90,13 @@ pub(super) fn shown_policies<'a>(
 }
 
 /// Whether the client is told that nothing but the requests at a time denied it.
-fn is_told_busy(rule: &Rule, decision: &Decision) -> bool {
+fn shows_busy(rule: &Rule, decision: &Decision) -> bool {
     decision.is_busy() && shown_policies(rule, decision).next().is_some()
 }
 
 /// Whether the client is told that no time makes room for the request. A quota of 0 is no question
 /// of the cost.
-pub(super) fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
+pub(super) fn shows_never(rule: &Rule, decision: &Decision) -> bool {
     let is_about_cost = |policy: &Policy| policy.quota().max() > 0;
     decision.verdict() == Verdict::Never && shown_policies(rule, decision).any(is_about_cost)
 }
@@ -105,7 +105,7 @@ fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     let status = rule.answers().status;
     let status = status.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     let body = match rule.policies() {
-        _ if is_told_busy(rule, decision) => write_busy(rule, decision, status),
+        _ if shows_busy(rule, decision) => write_busy(rule, decision, status),
         _ if is_for_now(decision) => return reduced_capacity(status, ""),
         _ if decision.is_denied_by_lockout() => {
             (begun(LOCKED_OUT_TYPE, LOCKED_OUT, status) + "]}").into()
@@ -134,7 +134,7 @@ fn write_quota_exceeded(rule: &Rule, decision: &Decision, status: StatusCode) ->
     let mut body = begun(EXCEEDED_TYPE, EXCEEDED, status);
     push_names(&mut body, rule, decision);
     body.push(']');
-    if is_told_never(rule, decision) {
+    if shows_never(rule, decision) {
         body.push_str(&format!(",\"detail\":\"{NEVER}\",\"never\":true"));
     }
     body.push('}');

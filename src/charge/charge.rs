@@ -14,7 +14,7 @@ use crate::question::Ask;
 use crate::store::{Store, StoreFuture};
 use crate::sync::lock;
 use crate::take::Take;
-use crate::waiting::{OnSettled, OpenCharge};
+use crate::waiting::{OnClosed, OpenCharge};
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///
@@ -57,7 +57,7 @@ pub(super) struct ChargeInner {
     /// The counters and open charges of the layer that charged the request.
     pub(super) path: Option<Arc<PathState>>,
     /// The callback for a settlement that charges more than was reserved.
-    on_settled: Option<OnSettled>,
+    on_closed: Option<OnClosed>,
     /// The callback for a failure that has begun a hold.
     pub(super) on_lockout: Option<OnLockout>,
     /// Sends what no caller waits for.
@@ -103,7 +103,7 @@ impl Charge {
         decision: Decision,
         path: Option<Arc<PathState>>,
         refunds: RefundQueue,
-        on_settled: Option<OnSettled>,
+        on_closed: Option<OnClosed>,
         on_lockout: Option<OnLockout>,
     ) -> Self {
         let inner = ChargeInner {
@@ -111,7 +111,7 @@ impl Charge {
             take,
             decision,
             path,
-            on_settled,
+            on_closed,
             on_lockout,
             refunds,
             state: Mutex::default(),
@@ -506,8 +506,8 @@ impl Refund {
         if self.is_awaited {
             self.charge.note_settled(self.what, settled);
         }
-        let on_settled = self.charge.inner.on_settled.as_ref();
-        if let Some(OnSettled(call)) = on_settled.filter(|_| charged > 0) {
+        let on_closed = self.charge.inner.on_closed.as_ref();
+        if let Some(OnClosed(call)) = on_closed.filter(|_| charged > 0) {
             call();
         }
         self.is_answered = true;

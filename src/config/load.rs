@@ -16,7 +16,7 @@ use super::config_error::ConfigError;
 use super::key_names::{client_ip, networks};
 use super::rule_table::{answers, rule};
 use super::table::Value;
-use crate::rule::{Answers, Exemptions, FileSwitches, Rules};
+use crate::rule::{AnswerSettings, Exemptions, FileSwitches, Rules};
 
 impl Rules {
     /// Reads the rules from a TOML file. [`config`](crate::config) describes the file.
@@ -86,7 +86,7 @@ fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
         is_shadow: is_on("shadow")?,
         closes_uploads: is_on("close-denied-uploads")?,
         exemptions: file.read("exempt", exemptions)?.unwrap_or_default(),
-        answers: answers(file, Answers::default())?,
+        answers: answers(file, AnswerSettings::default())?,
     };
     switches.exemptions.client_ip = file.read("client-ip", client_ip)?;
     let mut rules = Rules::of_file(switches.clone()).enabled(is_enabled);

@@ -15,8 +15,8 @@ use crate::key::ClientIp;
 use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
 use crate::rule::headers::Headers;
 use crate::rule::{
-    Answers, Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas, Rule,
-    RuleError, Weekday,
+    AnswerSettings, Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas,
+    Rule, RuleError, Weekday,
 };
 
 /// The keys of a table that describe one quota.
@@ -36,12 +36,12 @@ const NO_LEASES: &str = "units are not leased any more, expected k keys of max /
      busy a key: see capacity.md";
 
 /// What the value of a setting makes of a rule, or of a part of one.
-type Reader<T> = fn(T, &Value<'_>, &Reading<'_>) -> Result<T, ConfigError>;
+type Reader<T> = fn(T, &Value<'_>, &RuleReading<'_>) -> Result<T, ConfigError>;
 /// Whether a rule has what a setting needs.
-type Need = fn(&Rule, &Reading<'_>) -> bool;
+type Need = fn(&Rule, &RuleReading<'_>) -> bool;
 
 /// What a setting may look at beside its value.
-struct Reading<'a> {
+struct RuleReading<'a> {
     table: &'a Value<'a>,
     file: &'a FileSwitches,
     subjects: &'a Subjects,
@@ -213,7 +213,7 @@ pub(super) fn rule(
     let own = table.read("client-ip", client_ip)?;
     let client_ip = own.as_ref().or(file.exemptions.client_ip.as_ref());
     let (mut rule, subjects) = with_quotas(path, table, client_ip)?;
-    let reading = Reading {
+    let reading = RuleReading {
         table,
         file,
         subjects: &subjects,
@@ -301,7 +301,7 @@ const LOCKOUT: [(&str, Reader<Lockout>); 6] = [
     }),
 ];
 
-fn lockout(table: &Value<'_>, reading: &Reading<'_>) -> Result<Lockout, ConfigError> {
+fn lockout(table: &Value<'_>, reading: &RuleReading<'_>) -> Result<Lockout, ConfigError> {
     let expected = "a lock-out: { after = 5, within = \"15m\", hold = [\"15m\"], on = [\"401\"] }";
     let known = [&["after"][..], &LOCKOUT.map(|(name, _)| name)];
     table.only(expected, &known.concat())?;
@@ -345,7 +345,11 @@ fn with_quotas(
 }
 
 /// The rule with the plans of the table `plans`.
-fn with_plans(rule: Rule, plans: &Value<'_>, reading: &Reading<'_>) -> Result<Rule, ConfigError> {
+fn with_plans(
+    rule: Rule,
+    plans: &Value<'_>,
+    reading: &RuleReading<'_>,
+) -> Result<Rule, ConfigError> {
     let (subjects, client_ip) = (reading.subjects, reading.client_ip);
     let algorithm = rule.algorithm().algorithm();
     let of_plans = plans.entries("a table of plans")?.map(|(name, table)| {
@@ -385,11 +389,14 @@ fn with_plans(rule: Rule, plans: &Value<'_>, reading: &Reading<'_>) -> Result<Ru
 }
 
 /// What a file or a rule says of its answers; what it does not say is as in `outer`.
-pub(super) fn answers(table: &Value<'_>, outer: Answers) -> Result<Answers, ConfigError> {
+pub(super) fn answers(
+    table: &Value<'_>,
+    outer: AnswerSettings,
+) -> Result<AnswerSettings, ConfigError> {
     let of_denials = "expected 400 to 599: a denial is no success";
     let status = table.read("status", |it| it.number_in(400..=599, of_denials))?;
     let status = status.and_then(|it| StatusCode::from_u16(it).ok());
-    Ok(Answers {
+    Ok(AnswerSettings {
         headers: table.read("headers", headers)?.or(outer.headers),
         status: status.or(outer.status),
     })

@@ -6,14 +6,14 @@ use sha2::{Digest, Sha256};
 
 use crate::sync::lock;
 
-type Shown = fn(&str) -> String;
+type ShowKey = fn(&str) -> String;
 
 /// This process as a member of its fleet, or alone. Clones of `Limits` share it.
 pub(crate) struct Member {
     /// This process: 16 hexadecimal digits.
     pub(crate) process: Arc<str>,
     /// How the first page shows keys, if it does; empty without a page.
-    pub(crate) shown: OnceLock<Option<Shown>>,
+    pub(crate) shown: OnceLock<Option<ShowKey>>,
     state: Mutex<MemberState>,
 }
 

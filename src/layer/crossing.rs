@@ -21,7 +21,7 @@ use crate::swept_map::SweptMap;
 use crate::sync::lock;
 use crate::take::Take;
 use crate::trace;
-use crate::waiting::{OnSettled, OpenCharges};
+use crate::waiting::{OnClosed, OpenCharges};
 
 /// A key has used a share of a [calendar quota](crate::rule::Policy::calendar): see
 /// [`Limits::on_crossing`](crate::Limits::on_crossing).
@@ -211,7 +211,7 @@ impl Crossings {
 
 /// Watches what is used of the calendar quotas of a take.
 #[derive(Clone)]
-pub(super) struct Watch {
+pub(super) struct CrossingWatch {
     crossings: Arc<Crossings>,
     store: Arc<dyn Store>,
     take: Take,
@@ -222,10 +222,10 @@ pub(super) struct Watch {
 impl Gate {
     /// `None` if nobody is told, or the take has no such quota.
     #[inline(always)]
-    pub(super) fn watch(&self, take: &Take) -> Option<Watch> {
+    pub(super) fn watch(&self, take: &Take) -> Option<CrossingWatch> {
         let crossings = self.options.crossings.clone()?;
         take.of_calendar().next()?;
-        Some(Watch {
+        Some(CrossingWatch {
             crossings,
             store: Arc::clone(self.store()),
             take: take.clone(),
@@ -234,7 +234,7 @@ impl Gate {
     }
 }
 
-impl Watch {
+impl CrossingWatch {
     /// Looks by an answer of the store.
     pub(super) fn look(&self, decision: &Decision) {
         if matches!(decision.source(), Source::Fallback | Source::Operator) {
@@ -283,9 +283,9 @@ impl Watch {
         });
     }
 
-    pub(super) fn behind(&self) -> OnSettled {
+    pub(super) fn behind(&self) -> OnClosed {
         let watch = self.clone();
-        OnSettled(Arc::new(move || watch.again()))
+        OnClosed(Arc::new(move || watch.again()))
     }
 
     /// With what is open, so much is used as a share or a denial tells at.

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::gate::Gate;
 use super::outage::{Outage, capabilities};
 use super::shadow_take::ask_in_shadow;
-use super::waiting::{Asked, denied_behind, left_of};
+use super::waiting::{AskedAt, denied_behind, left_of};
 use crate::callback::{Cause, Instead};
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::Decision;
@@ -84,7 +84,7 @@ pin_project! {
     /// A take about which the store was asked.
     pub(crate) struct AskedTake {
         // Missing once the answer is there.
-        question: Option<Question>,
+        question: Option<TakeInFlight>,
         since: Instant,
         #[pin]
         answer: StoreFuture<Decision>,
@@ -92,7 +92,7 @@ pin_project! {
 }
 
 /// What the answer of the store is about.
-struct Question {
+struct TakeInFlight {
     take: Take,
     moment: Moment,
     wait: Wait,
@@ -105,7 +105,7 @@ struct Moment {
     /// Whether the take reserves less than its request costs.
     is_reduced: bool,
     /// `None` where no request may wait.
-    asked: Option<Asked>,
+    asked: Option<AskedAt>,
     /// If others are before the take in this queue, which has only looked then.
     behind: Option<QueueId>,
 }
@@ -254,7 +254,7 @@ impl Gate {
         // A question in a variable would be copied once more.
         if let Some(answer) = answer.poll_now() {
             return self.judge(
-                Question {
+                TakeInFlight {
                     take,
                     moment,
                     wait,
@@ -267,7 +267,7 @@ impl Gate {
         let since = moment.asked.as_ref().map(|it| it.at);
         Deciding::Asked(AskedTake {
             since: since.unwrap_or_else(Instant::now),
-            question: Some(Question {
+            question: Some(TakeInFlight {
                 take,
                 moment,
                 wait,
@@ -324,7 +324,7 @@ impl Gate {
     /// What the store's answer means. A denied take that may wait is asked again later.
     fn judge(
         &self,
-        mut question: Question,
+        mut question: TakeInFlight,
         answer: Result<Decision, StoreError>,
         waited: Duration,
     ) -> Deciding {
@@ -375,7 +375,7 @@ impl Gate {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {
                     let since = waiter.since;
-                    if let Some(Asked { at, .. }) = &asked {
+                    if let Some(AskedAt { at, .. }) = &asked {
                         let (take, decision) = (charge.take(), charge.decision());
                         waiter.allowed(|count| left_of(take, decision, count, *at));
                     }
@@ -392,7 +392,7 @@ impl Gate {
 
     /// A take that may wait for an overloaded store is asked about again in its turn.
     #[cold]
-    fn judge_failure(&self, question: Question, error: StoreError) -> Deciding {
+    fn judge_failure(&self, question: TakeInFlight, error: StoreError) -> Deciding {
         let (take, asked) = (question.take, question.moment.asked);
         if error.kind() == StoreErrorKind::Overloaded
             && let Some(waiter) = self.waits_after_overload(question.wait, asked.as_ref(), &take)
@@ -439,7 +439,7 @@ impl Gate {
 
 fn waiting(
     take: Take,
-    asked: Option<Asked>,
+    asked: Option<AskedAt>,
     answer: Result<Decision, StoreError>,
     waiter: Box<Waiter>,
 ) -> Deciding {

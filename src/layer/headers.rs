@@ -291,7 +291,7 @@ pub(super) fn set_retry_after(seconds: Option<u64>, to: &mut HeaderMap) {
 /// When a refused client is told to come again, in whole seconds: a uniform part of the rule's
 /// jitter comes on top, so that the clients that one window or outage has refused do not come again
 /// in one second.
-pub(super) fn told_wait(rule: &Rule, wait: Duration) -> u64 {
+pub(super) fn shown_retry_after(rule: &Rule, wait: Duration) -> u64 {
     let seconds = whole_seconds(wait);
     let max_added = u128::from(seconds) * u128::from(rule.retry_after_jitter());
     let max_added = u64::try_from(max_added.div_ceil(100)).unwrap_or(u64::MAX);

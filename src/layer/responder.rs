@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
 use super::decide::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
-use super::headers::{set_retry_after, told_wait, whole_seconds};
+use super::headers::{set_retry_after, shown_retry_after, whole_seconds};
 use super::outage::Outage;
 use crate::callback::{
     AnswerForm, AnswerReason, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead,
@@ -335,7 +335,7 @@ impl Gate {
 
     /// The answer to a request without a decision. A 503 says when the store is asked again.
     pub(super) fn failed(&self, rule: &Rule, mut answer: Response, form: &AnswerForm) -> Response {
-        let pause = told_wait(rule, self.capabilities().probe_every.unwrap_or_default());
+        let pause = shown_retry_after(rule, self.capabilities().probe_every.unwrap_or_default());
         let is_stream = matches!(form, AnswerForm::ConnectStream(_));
         if answer.status() == StatusCode::SERVICE_UNAVAILABLE || is_stream {
             set_retry_after(Some(pause), answer.headers_mut());
@@ -369,7 +369,9 @@ impl Gate {
         let retry_soon = self.retry_soon_if_refunds_are_open(take, decision);
         let decision = retry_soon.as_ref().unwrap_or(decision);
         Shown {
-            retry_after: decision.retry_after().map(|it| told_wait(take.rule(), it)),
+            retry_after: decision
+                .retry_after()
+                .map(|it| shown_retry_after(take.rule(), it)),
             retry_soon,
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::crossing::Watch;
+use super::crossing::CrossingWatch;
 use super::decide::{Outcome, RequestPermits, ask};
 use super::gate::Gate;
 use crate::callback::caught;
@@ -22,7 +22,7 @@ struct AskedInShadow {
     store: Arc<dyn Store>,
     take: Take,
     path: Arc<PathState>,
-    watch: Option<Watch>,
+    watch: Option<CrossingWatch>,
     on_lockout: Option<OnLockout>,
     charge: Option<Arc<LateCharge>>,
     permit: Option<LatePermit>,

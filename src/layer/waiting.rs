@@ -20,7 +20,7 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 /// When the store was asked, and under which rule of the path.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct AskedAt {
     pub(super) at: Instant,
     pub(super) rule: Option<Arc<Rule>>,
 }
@@ -28,8 +28,8 @@ pub(super) struct Asked {
 impl Gate {
     /// Notes when a question is asked, and the rule of its path. Returns `None` where no request
     /// may wait, since reading the clock costs time.
-    pub(super) fn asked(&self) -> Option<Asked> {
-        let note = || Asked {
+    pub(super) fn asked(&self) -> Option<AskedAt> {
+        let note = || AskedAt {
             at: Instant::now(),
             rule: self.rule(),
         };
@@ -41,7 +41,7 @@ impl Gate {
     pub(super) fn waits_after_denial(
         &self,
         wait: Wait,
-        asked: Option<&Asked>,
+        asked: Option<&AskedAt>,
         take: &Take,
         decision: &Decision,
         behind: Option<QueueId>,
@@ -95,7 +95,7 @@ impl Gate {
     pub(super) fn waits_after_overload(
         &self,
         wait: Wait,
-        asked: Option<&Asked>,
+        asked: Option<&AskedAt>,
         take: &Take,
     ) -> Option<Box<Waiter>> {
         let mut waiter = self.waiter(wait, asked?, take)?;
@@ -105,7 +105,7 @@ impl Gate {
 
     /// The waiter of a take that was asked then, if it has patience and there is a place. The time
     /// counts since it was asked about first in a layer that lets it wait.
-    fn waiter(&self, wait: Wait, asked: &Asked, take: &Take) -> Option<Box<Waiter>> {
+    fn waiter(&self, wait: Wait, asked: &AskedAt, take: &Take) -> Option<Box<Waiter>> {
         let mut waiter = match wait {
             Wait::Did(waiter) => waiter,
             Wait::May(since) => {

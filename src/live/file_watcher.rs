@@ -145,16 +145,16 @@ impl Drop for FileWatcher {
 }
 
 /// What a reading shows: a text by its hash, or a failure by its message.
-type Shown = Result<ContentHash, String>;
+type ShownContent = Result<ContentHash, String>;
 
 /// What a watcher knows of its file. Decides what a reading means.
 #[derive(Debug)]
 pub(super) struct FileState {
     /// What two readings agreed on last, and what is in force before.
-    settled: Option<Shown>,
+    settled: Option<ShownContent>,
     /// The reading before, with the time of the last write: two writes may each be seen half, and
     /// show the same half.
-    last: Option<(Shown, Option<SystemTime>)>,
+    last: Option<(ShownContent, Option<SystemTime>)>,
 }
 
 /// What a reading means.
@@ -179,7 +179,7 @@ impl FileState {
 
     /// What this reading means.
     pub(super) fn judge(&mut self, reading: &Result<FileContent, ConfigError>) -> FileChange {
-        let shown: Shown = match reading {
+        let shown: ShownContent = match reading {
             Ok(content) => Ok(content.hash),
             Err(error) => Err(error.to_string()),
         };

@@ -7,10 +7,10 @@ use super::rule_counters::AtomicCounter;
 /// Counters by names that rules give, as those of quotas and plans. A name keeps its counter when
 /// the rule changes.
 #[derive(Debug, Default)]
-pub(super) struct NamedCounters(ArcSwap<Names>);
+pub(super) struct NamedCounters(ArcSwap<CounterNames>);
 
 /// In alphabetical order.
-type Names = Vec<(Arc<str>, Arc<AtomicCounter>)>;
+type CounterNames = Vec<(Arc<str>, Arc<AtomicCounter>)>;
 
 /// Beyond this number of names, those that are not in use any more are forgotten. A rule that is
 /// changed back continues with its numbers, and ever new names take no memory.
@@ -57,6 +57,6 @@ impl NamedCounters {
 }
 
 /// Where the name stands, or would stand.
-fn place_of(names: &Names, name: &str) -> Result<usize, usize> {
+fn place_of(names: &CounterNames, name: &str) -> Result<usize, usize> {
     names.binary_search_by(|(known, _)| (**known).cmp(name))
 }

@@ -14,12 +14,12 @@ pub(crate) struct FileSwitches {
     pub(crate) is_shadow: bool,
     pub(crate) closes_uploads: bool,
     pub(crate) exemptions: Exemptions,
-    pub(crate) answers: Answers,
+    pub(crate) answers: AnswerSettings,
 }
 
 /// What a file says of the answers under a rule, or under all that say nothing themselves.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Answers {
+pub(crate) struct AnswerSettings {
     pub(crate) headers: Option<Headers>,
     /// That of the default answer to a denial over HTTP.
     pub(crate) status: Option<StatusCode>,

@@ -52,7 +52,7 @@ pub use crate::algorithm::share::Share;
 pub use crate::factor::Factor;
 pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
-pub(crate) use exemptions::{Answers, FileSwitches};
+pub(crate) use exemptions::{AnswerSettings, FileSwitches};
 pub use lockout::Lockout;
 pub(crate) use lockout::may_be_everyone;
 pub(crate) use outcomes::{GRPC_STATUS, Outcomes, Statuses};

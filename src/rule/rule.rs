@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::exemptions::{Answers, Exemptions, FileSwitches};
+use super::exemptions::{AnswerSettings, Exemptions, FileSwitches};
 use super::policy::{Per, Policy, PolicyTexts};
 use super::quotas::check_policies;
 use super::resolved::{Choice, Common, Resolved};
@@ -177,12 +177,12 @@ impl Rule {
 
     /// What the file says of the answers under this rule, where code says nothing.
     #[cfg(feature = "config")]
-    pub(crate) fn with_answers(self, answers: Answers) -> Self {
+    pub(crate) fn with_answers(self, answers: AnswerSettings) -> Self {
         self.with(|it| it.answers = answers)
     }
 
     /// What the file says of its answers.
-    pub(crate) fn answers(&self) -> Answers {
+    pub(crate) fn answers(&self) -> AnswerSettings {
         self.settings.answers
     }
 

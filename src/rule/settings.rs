@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::exemptions::{Answers, Exemptions, FileSwitches};
+use super::exemptions::{AnswerSettings, Exemptions, FileSwitches};
 use super::lockout::Lockout;
 use super::max_concurrent::PermitSettings;
 use super::outcomes::Outcomes;
@@ -27,7 +27,7 @@ pub(super) struct RuleSettings {
     pub(super) fair_by: Option<Arc<dyn KeyExtractor>>,
     /// Without those of its file.
     pub(super) exemptions: Arc<Exemptions>,
-    pub(super) answers: Answers,
+    pub(super) answers: AnswerSettings,
     /// What its file says for all rules.
     pub(super) file: Option<Arc<FileSwitches>>,
     pub(super) refund_on: Option<Arc<Outcomes>>,

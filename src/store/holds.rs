@@ -12,13 +12,13 @@ use crate::sync::lock;
 /// counts.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
-    known: Mutex<SweptMap<String, Hold>>,
+    known: Mutex<SweptMap<String, Held>>,
     /// How many there are: while there is none, a take waits for no lock.
     number: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Hold {
+struct Held {
     end: Instant,
     /// A take that costs no more is not held.
     left: u64,
@@ -37,7 +37,7 @@ impl Holds {
         known.sweep(|hold| hold.end > now);
         match time.and_then(|time| now.checked_add(time)) {
             None => known.remove(&count.name("")),
-            Some(end) => known.insert(count.name(""), Hold { end, left }),
+            Some(end) => known.insert(count.name(""), Held { end, left }),
         };
         if known.len() > MAX {
             let first = known.iter().min_by_key(|it| it.1.end);

@@ -22,6 +22,6 @@ mod wait_queue;
 mod waiter;
 
 pub(crate) use line::lane_of;
-pub(crate) use open_charges::{OnSettled, OpenCharge, OpenCharges};
+pub(crate) use open_charges::{OnClosed, OpenCharge, OpenCharges};
 pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill};
 pub(crate) use waiter::{Wait, WaitLimits, Waiter, WaitingSince};

@@ -40,14 +40,14 @@ struct OpenCount {
     /// The number of the last charge.
     last: u64,
     /// The callback for the next charge that is closed.
-    on_settled: Option<OnSettled>,
+    on_closed: Option<OnClosed>,
 }
 
 /// The callback for a charge that is settled or closed: what its count has used may have changed.
 #[derive(Clone)]
-pub(crate) struct OnSettled(pub(crate) Arc<dyn Fn() + Send + Sync>);
+pub(crate) struct OnClosed(pub(crate) Arc<dyn Fn() + Send + Sync>);
 
-crate::named::debug_fields!(OnSettled);
+crate::named::debug_fields!(OnClosed);
 
 impl OpenCharges {
     /// Counts a charge as open until it is closed or its units have ceased to count. `counts` are
@@ -85,9 +85,9 @@ impl OpenCharges {
 
     /// The units of this count that are open, if there are some. Then the callback is called when
     /// the next of its charges is closed.
-    pub(crate) fn watch(&self, hash: u64, on_settled: impl FnOnce() -> OnSettled) -> Option<u64> {
+    pub(crate) fn watch(&self, hash: u64, on_closed: impl FnOnce() -> OnClosed) -> Option<u64> {
         self.change(hash, |count| {
-            count.on_settled = Some(on_settled());
+            count.on_closed = Some(on_closed());
             count.units
         })
     }
@@ -196,9 +196,9 @@ impl OpenCharge {
             let is_own = |number, _| number == *own;
             let remove = |count: &mut OpenCount| {
                 self.charges.remove(count, is_own);
-                count.on_settled.take()
+                count.on_closed.take()
             };
-            if let Some(OnSettled(call)) = self.charges.change(*hash, remove).flatten() {
+            if let Some(OnClosed(call)) = self.charges.change(*hash, remove).flatten() {
                 call();
             }
         }

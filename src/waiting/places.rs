@@ -13,16 +13,16 @@ pub(super) struct Places {
 }
 
 /// A place: its lane, and when its waiter arrived.
-pub(super) type Place = (u16, u64);
+pub(super) type WaiterPlace = (u16, u64);
 
 impl Places {
-    pub(super) fn add(&mut self, (lane, arrival): Place, sleeper: Arc<Sleeper>) {
+    pub(super) fn add(&mut self, (lane, arrival): WaiterPlace, sleeper: Arc<Sleeper>) {
         self.lanes.entry(lane).or_default().insert(arrival, sleeper);
         self.taken += 1;
     }
 
     /// Its waiter leaves, or is denied.
-    pub(super) fn remove(&mut self, (lane, arrival): Place) {
+    pub(super) fn remove(&mut self, (lane, arrival): WaiterPlace) {
         let Some(of_lane) = self.lanes.get_mut(&lane) else {
             return;
         };
@@ -35,7 +35,7 @@ impl Places {
         }
     }
 
-    pub(super) fn has(&self, (lane, arrival): Place) -> bool {
+    pub(super) fn has(&self, (lane, arrival): WaiterPlace) -> bool {
         let lane = self.lanes.get(&lane);
         lane.is_some_and(|it| it.contains_key(&arrival))
     }
@@ -46,7 +46,7 @@ impl Places {
 
     /// Whose place, of `max`, one more of this lane would have: `Some(None)` if one is free, and
     /// else that of the youngest of the longest lane, if its own is shorter.
-    pub(super) fn for_one_of(&self, lane: u16, max: usize) -> Option<Option<Place>> {
+    pub(super) fn for_one_of(&self, lane: u16, max: usize) -> Option<Option<WaiterPlace>> {
         if self.taken < max {
             return Some(None);
         }

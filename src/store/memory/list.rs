@@ -1,20 +1,20 @@
 use smallvec::SmallVec;
 
 use super::memory_store::{MemoryStore, lock};
-use super::shard::{Answer, Loaded, Numbers, Place, Shard, instant};
+use super::shard::{Answer, KeyNumbers, Loaded, Place, Shard, instant};
 use super::sync::MutexGuard;
-use crate::algorithm::core::{self, Asked, State, StateKind, States};
+use crate::algorithm::core::{self, Asked, CountStates, State, StateKind};
 use crate::question::Ask;
 
 /// What a take over several counts has locked.
 struct Locked<'a> {
     store: &'a MemoryStore,
     shards: SmallVec<[MutexGuard<'a, Shard>; 4]>,
-    counts: SmallVec<[Found<'a>; 4]>,
+    counts: SmallVec<[LoadedCount<'a>; 4]>,
 }
 
 /// A count of a take: the place of its shard among those that are locked, and its state there.
-struct Found<'a> {
+struct LoadedCount<'a> {
     shard: usize,
     place: Place<'a>,
     loaded: Loaded,
@@ -54,7 +54,7 @@ impl MemoryStore {
                 hold: self.hold_of(ask, (count, hash), &locked.shards[shard], now)?,
             });
             let loaded = locked.shards[shard].load(place);
-            locked.counts.push(Found {
+            locked.counts.push(LoadedCount {
                 shard,
                 place,
                 loaded,
@@ -74,14 +74,14 @@ impl MemoryStore {
     }
 }
 
-impl States for Locked<'_> {
+impl CountStates for Locked<'_> {
     fn state(&mut self, place: usize) -> &mut State {
         let found = &mut self.counts[place];
         self.shards[found.shard].state(&mut found.loaded)
     }
 
     fn reserve(&mut self) -> bool {
-        let mut new = Numbers::default();
+        let mut new = KeyNumbers::default();
         let charged = self.counts.iter().filter(|it| it.cost > 0);
         for found in charged.filter(|it| matches!(it.loaded, Loaded::New(_))) {
             new[found.place.kind as usize] += 1;

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use super::shard::{Answer, Numbers, Place, Shard, instant};
+use super::shard::{Answer, KeyNumbers, Place, Shard, instant};
 use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
 use crate::algorithm::core::{Asked, Hold, Now, State, StateKind};
@@ -382,8 +382,8 @@ impl MemoryStore {
     }
 
     /// Counts so many more keys of each kind if there is room for all.
-    pub(super) fn reserve(&self, new: Numbers) -> bool {
-        let mut reserved = Numbers::default();
+    pub(super) fn reserve(&self, new: KeyNumbers) -> bool {
+        let mut reserved = KeyNumbers::default();
         for kind in StateKind::ALL
             .into_iter()
             .filter(|kind| new[*kind as usize] > 0)
@@ -420,7 +420,7 @@ impl MemoryStore {
         }
     }
 
-    fn freed(&self, keys: Numbers) {
+    fn freed(&self, keys: KeyNumbers) {
         for (all, freed) in self.keys.iter().zip(keys) {
             if freed > 0 {
                 all.fetch_sub(freed, Ordering::Relaxed);
@@ -438,7 +438,7 @@ impl MemoryStore {
             let dropped = shard.drop_forgotten(now, &self.clock, usize::MAX);
             // Under the lock: a thread that finds nothing to drop here finds the room.
             self.freed(dropped);
-            dropped != Numbers::default()
+            dropped != KeyNumbers::default()
         });
         has_dropped || self.forget_failures(now)
     }
@@ -454,16 +454,16 @@ impl MemoryStore {
         if !is_full || self.forgot_at.fetch_update(relaxed, relaxed, due).is_err() {
             return false;
         }
-        let mut worths = Vec::new();
+        let mut eviction_ranks = Vec::new();
         for shard in &self.shards {
             let shard_of = |(worth, at)| (worth, shard, at);
-            worths.extend(lock(shard).worths(now).map(shard_of));
+            eviction_ranks.extend(lock(shard).eviction_ranks(now).map(shard_of));
         }
-        let excess = self.max_keys.div_ceil(8).min(worths.len());
+        let excess = self.max_keys.div_ceil(8).min(eviction_ranks.len());
         if excess > 0 {
-            worths.select_nth_unstable_by_key(excess - 1, |it| it.0);
+            eviction_ranks.select_nth_unstable_by_key(excess - 1, |it| it.0);
         }
-        for (worth, shard, at) in &worths[..excess] {
+        for (worth, shard, at) in &eviction_ranks[..excess] {
             self.freed(lock(shard).forget(now, *worth, *at));
         }
         excess > 0

@@ -97,7 +97,7 @@ pub(super) fn instant(
 }
 
 /// How many states of each kind.
-pub(super) type Numbers = [usize; StateKind::ALL.len()];
+pub(super) type KeyNumbers = [usize; StateKind::ALL.len()];
 
 /// `None` if there is no room for a new key. The type is that of a store's answer, so that it is
 /// not copied.
@@ -267,15 +267,15 @@ impl Shard {
     }
 
     /// What each state that may go where there is no room is worth, and its place.
-    pub(super) fn worths(&self, now: u64) -> impl Iterator<Item = ((bool, u64), usize)> {
+    pub(super) fn eviction_ranks(&self, now: u64) -> impl Iterator<Item = ((bool, u64), usize)> {
         let worth = move |slot: &Slot| slot.entry.state()?.worth(now);
         let slots = self.slots.iter();
         slots.filter_map(move |(at, slot)| Some((worth(slot)?, at)))
     }
 
-    /// Forgets the state at a place if it still is [worth](Self::worths) this.
-    pub(super) fn forget(&mut self, now: u64, worth: (bool, u64), at: usize) -> Numbers {
-        let mut dropped = Numbers::default();
+    /// Forgets the state at a place if it still is [worth](Self::eviction_ranks) this.
+    pub(super) fn forget(&mut self, now: u64, worth: (bool, u64), at: usize) -> KeyNumbers {
+        let mut dropped = KeyNumbers::default();
         let state = self.slots.get(at).and_then(|slot| slot.entry.state());
         if let Some(state) = state
             && state.worth(now) == Some(worth)
@@ -340,8 +340,8 @@ impl Shard {
 
     /// Looks at up to `max` keys that are due, drops those that are forgotten, and returns their
     /// numbers.
-    pub(super) fn drop_forgotten(&mut self, now: u64, clock: &Clock, max: usize) -> Numbers {
-        let mut dropped = Numbers::default();
+    pub(super) fn drop_forgotten(&mut self, now: u64, clock: &Clock, max: usize) -> KeyNumbers {
+        let mut dropped = KeyNumbers::default();
         for _ in 0..max {
             let Some((due, at)) = self.due.pop(now) else {
                 break;
@@ -364,7 +364,7 @@ impl Shard {
             self.remove(at);
             dropped[kind as usize] += 1;
         }
-        if dropped != Numbers::default()
+        if dropped != KeyNumbers::default()
             && self.slots.is_empty()
             && self.slots.capacity() > KEPT_CAPACITY
         {

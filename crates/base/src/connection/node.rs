@@ -12,7 +12,7 @@ use super::flight::{Carrier, flight_of, fly};
 use super::link::Link;
 use super::question::{Label, Question};
 use super::queue::Queue;
-use super::reconnector::{Attempts, MAX_ATTEMPT, Reconnector, Target, within};
+use super::reconnector::{ConnectAttempts, MAX_ATTEMPT, Reconnector, Target, within};
 use super::scripts::Preload;
 use super::silence::ShortestTimeout;
 use crate::sync::OwnedTask;
@@ -65,7 +65,7 @@ impl Node {
             state: watch::Sender::new(LinkState::Connecting),
             shortest_timeout: Arc::clone(&shortest_timeout),
             failed: Arc::clone(&failed),
-            attempts: Attempts::default(),
+            attempts: ConnectAttempts::default(),
             has_warned: false,
         };
         let state = reconnector.state.subscribe();

@@ -43,7 +43,7 @@ pub(super) struct Reconnector {
     ///
     /// In a cluster the watcher then asks for the layout; a single server has no listener.
     pub(super) failed: Arc<Notify>,
-    pub(super) attempts: Attempts,
+    pub(super) attempts: ConnectAttempts,
     /// Whether it was logged that the server evicts keys.
     pub(super) has_warned: bool,
 }
@@ -256,7 +256,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// seconds. More than two would be a storm of connections, of a whole fleet, to a server that is
 /// just slow.
 #[derive(Default)]
-pub(super) struct Attempts {
+pub(super) struct ConnectAttempts {
     in_progress: Vec<BoxFuture<'static, (Instant, RedisResult<Link>)>>,
     next_at: Option<Instant>,
     /// How long an attempt runs alone, from what the last successful one took.
@@ -265,7 +265,7 @@ pub(super) struct Attempts {
     pause: Duration,
 }
 
-impl Attempts {
+impl ConnectAttempts {
     /// The outcome of the next attempt that ends. Begins attempts when it is time to.
     ///
     /// Dropping the future ends nothing: the attempts stay in `self`, and go on when it is called

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use super::owner::{Hold, OtherHolds, Owner, unique_number};
+use super::owner::{OtherHolds, Owner, Ownership, unique_number};
 use super::scripts::{LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW};
 use crate::connection::{Connection, Redis, ReplyFuture, publish_command};
 use crate::error::StoreError;
@@ -23,7 +23,7 @@ pub(super) struct LeaseRequest {
     /// The key of the request's latch.
     latch: String,
     /// The hold of the owner, if the request has one that may hold the lock several times.
-    hold: Option<Hold>,
+    hold: Option<Ownership>,
 }
 
 impl LeaseRequest {
@@ -40,7 +40,7 @@ impl LeaseRequest {
             resource: Arc::clone(resource),
             lease,
             latch: resource.keys.latch(&request),
-            hold: owner.map(|owner| Hold::new(owner, lock(), lease)),
+            hold: owner.map(|owner| Ownership::new(owner, lock(), lease)),
             holder: owner.map_or(request, |owner| resource.holder(owner)),
         }
     }
@@ -61,7 +61,7 @@ impl LeaseRequest {
 
     /// Whether its owner holds the lock by other requests.
     pub(super) fn is_nested(&self) -> bool {
-        self.hold.as_ref().is_some_and(Hold::is_nested)
+        self.hold.as_ref().is_some_and(Ownership::is_nested)
     }
 
     /// Notes that Redis has granted the request, until an instant or for as long as it is renewed.
@@ -112,7 +112,7 @@ impl LeaseRequest {
         let (connection, keys) = (self.connection_until(until), &self.resource.keys);
         let is_lease_over = until <= Instant::now();
 
-        let is_first = self.hold.as_ref().is_some_and(Hold::end);
+        let is_first = self.hold.as_ref().is_some_and(Ownership::end);
         self.with_other_holds(token, |others| {
             let needed_for = others.needed_for.map(|need| millis(need).to_string());
             let token_text = token.map(|token| token.to_string());

@@ -87,7 +87,7 @@ struct HoldEntry {
 
 /// One hold of an owner, from before it is asked for until it is released or dropped.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct Ownership {
     number: u64,
     lock: Arc<str>,
     pub(super) owner: Owner,
@@ -110,7 +110,7 @@ impl OtherHolds {
     };
 }
 
-impl Hold {
+impl Ownership {
     /// `name` is that of the lock, distinct in this process.
     pub(super) fn new(owner: &Owner, name: Arc<str>, lease: Duration) -> Self {
         let hold = Self {
@@ -178,7 +178,7 @@ impl HoldEntry {
     }
 }
 
-impl Drop for Hold {
+impl Drop for Ownership {
     fn drop(&mut self) {
         lock(&self.owner.holds).remove(&self.number);
     }
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn a_hold_is_nested_in_another_one_that_was_granted() {
         let owner = Owner::new();
-        let [outer, inner] = ["a", "a"].map(|lock| Hold::new(&owner, lock.into(), LEASE));
-        let elsewhere = Hold::new(&owner, "b".into(), LEASE);
-        let of_another = Hold::new(&Owner::new(), "a".into(), LEASE);
+        let [outer, inner] = ["a", "a"].map(|lock| Ownership::new(&owner, lock.into(), LEASE));
+        let elsewhere = Ownership::new(&owner, "b".into(), LEASE);
+        let of_another = Ownership::new(&Owner::new(), "a".into(), LEASE);
         assert!(!inner.is_nested(), "nothing was granted");
         outer.granted(1, None);
         assert!(inner.is_nested());
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_lost_hold_needs_nothing_of_a_newer_one() {
         let owner = Owner::new();
-        let [lost, first, second] = ["a"; 3].map(|lock| Hold::new(&owner, lock.into(), LEASE));
+        let [lost, first, second] = ["a"; 3].map(|lock| Ownership::new(&owner, lock.into(), LEASE));
         lost.granted(1, None);
         first.granted(2, None);
         let others = first.with_others(Some(2), |others| others);
