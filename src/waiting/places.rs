@@ -17,8 +17,9 @@ pub(super) type WaiterPlace = (u16, u64);
 
 impl Places {
     pub(super) fn add(&mut self, (lane, arrival): WaiterPlace, sleeper: Arc<Sleeper>) {
-        self.lanes.entry(lane).or_default().insert(arrival, sleeper);
-        self.taken += 1;
+        let of_lane = self.lanes.entry(lane).or_default();
+        // A take may ask about one count twice.
+        self.taken += usize::from(of_lane.insert(arrival, sleeper).is_none());
     }
 
     /// Its waiter leaves, or is denied.
