@@ -106,7 +106,7 @@ async fn a_replica_says_so() {
             sleep(millis(5)).await;
         }
         let made = proxy.accepted() - before;
-        assert!((2..=7).contains(&made), "{made} connections");
+        assert!((1..=7).contains(&made), "{made} connections");
         assert!(
             late * 10 < asked,
             "{late} of {asked} were told something else"
