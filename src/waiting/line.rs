@@ -142,6 +142,12 @@ impl Line {
         lane.is_some_and(|it| it.sleeping.contains_key(&rank))
     }
 
+    /// Whether somebody sleeps at a lower cost.
+    pub(super) fn has_cheaper(&self, cost: u64) -> bool {
+        let mut ranks = self.lanes.values().flat_map(|it| it.sleeping.keys());
+        ranks.any(|rank| rank.cost < cost)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

@@ -10,7 +10,7 @@
 //! nobody else of its queue is charged before it has its answer. If that denies it, since others
 //! have passed it before, nobody passes it until its new retry-after is over; if that answer denies
 //! it, too, and nobody of its queue was admitted, others have taken its units whom no queue of this
-//! process holds up: all may pass it until it is overdue again.
+//! process holds up: if somebody costs less, all may pass it until it is overdue again.
 //!
 //! Under `fair-by` the waiters of a queue are in lanes, which take turns: see `line.rs`.
 
@@ -455,9 +455,11 @@ impl WaitPlace {
         // Who has only looked was not denied.
         let is_due = |at| at <= by.asked_at && by.free_at.is_some();
         if by.overdue_at.is_some() && self.overdue_at.is_none_or(is_due) {
-            let admitted = queues.of.get(&by.queue).map_or(0, |it| it.admitted);
-            let again = self.overdue_at.and(Some(admitted));
-            self.unpassed = again.filter(|_| self.unpassed != again);
+            let queue = queues.of.get(&by.queue);
+            let again = self.overdue_at.and(queue.map(|it| it.admitted).or(Some(0)));
+            // Who costs as much lacks as much.
+            let is_passed = queue.is_some_and(|it| it.line.has_cheaper(by.cost));
+            self.unpassed = again.filter(|_| self.unpassed != again || !is_passed);
             self.overdue_at = by.overdue_at;
         }
         let is_overdue = self.unpassed.is_some() || self.overdue_at.is_some_and(|at| at <= now);
