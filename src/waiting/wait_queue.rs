@@ -41,7 +41,7 @@ pub(crate) struct WaitQueues {
 #[derive(Debug, Default)]
 struct Queues {
     of: BTreeMap<QueueId, CountQueue>,
-    /// Who waits, by the hash of each count that bounds their number.
+    /// Those that wait, by the hash of each count that bounds their number.
     places: HashMap<u64, Places>,
     /// Tasks that subscribe to the releases of permits, by the hash of their count.
     listeners: HashMap<u64, OwnedTask>,
@@ -412,14 +412,19 @@ impl CountQueue {
         // The second waiter takes over if the first does not ask; the others check once a second.
         let before = self.line.before(rank);
         ask_at += [Duration::ZERO, PATIENCE, 2 * PATIENCE][before];
-        if is_over || ask_at <= now {
-            // Nobody seems to poll those before it.
+        let first = self.line.first();
+        if ask_at <= now {
+            // The task that polls those before it seems to be stuck.
             for _ in 0..before {
-                self.line
-                    .first()
-                    .into_iter()
-                    .for_each(|it| self.wake(it, now));
+                if let Some(first) = self.line.first() {
+                    self.wake(first, now);
+                }
             }
+        } else if is_over && first.is_some_and(|it| it != rank && it.is_overdue()) {
+            // It would pass that one with its last question.
+            return WaiterStep::GiveUp;
+        }
+        if is_over || ask_at <= now {
             self.wake(rank, now);
             return WaiterStep::Ask;
         }
