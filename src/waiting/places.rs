@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::line::Sleeper;
 
-/// Who waits, by lane and arrival.
+/// Wakes each that waits, by its lane and its arrival.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     lanes: BTreeMap<u16, BTreeMap<u64, Arc<Sleeper>>>,
@@ -45,8 +45,10 @@ impl Places {
         self.taken == 0
     }
 
-    /// Whose place, of `max`, one more of this lane would have: `Some(None)` if one is free, and
-    /// else that of the youngest of the longest lane, if its own is shorter.
+    /// Returns the place that one more of this lane takes from another waiter, where `max` are
+    /// taken: that of the youngest of the longest lane. It is `Some(None)` if one is free, and `None`
+    /// unless the longest lane stays at least as long as this one gets: else those of many lanes with
+    /// a waiter each would drive one another out.
     pub(super) fn for_one_of(&self, lane: u16, max: usize) -> Option<Option<WaiterPlace>> {
         if self.taken < max {
             return Some(None);
@@ -54,6 +56,6 @@ impl Places {
         let own = self.lanes.get(&lane).map_or(0, BTreeMap::len);
         let (longest, waiters) = self.lanes.iter().max_by_key(|(_, it)| it.len())?;
         let (youngest, _) = waiters.last_key_value()?;
-        (own < waiters.len()).then_some(Some((*longest, *youngest)))
+        (own + 1 < waiters.len()).then_some(Some((*longest, *youngest)))
     }
 }
