@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::config_error::ConfigError;
 use super::key_names::{client_ip, networks};
-use super::rule_table::{answers, rule};
+use super::rule_table::{headers, rule, status};
 use super::table::Value;
 use crate::rule::{AnswerSettings, Exemptions, FileSwitches, Rules};
 
@@ -86,7 +86,10 @@ fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
         is_shadow: is_on("shadow")?,
         closes_uploads: is_on("close-denied-uploads")?,
         exemptions: file.read("exempt", exemptions)?.unwrap_or_default(),
-        answers: answers(file, AnswerSettings::default())?,
+        answers: AnswerSettings {
+            headers: file.read("headers", headers)?,
+            status: file.read("status", status)?,
+        },
     };
     switches.exemptions.client_ip = file.read("client-ip", client_ip)?;
     let mut rules = Rules::of_file(switches.clone()).enabled(is_enabled);

@@ -15,8 +15,8 @@ use crate::key::ClientIp;
 use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
 use crate::rule::headers::Headers;
 use crate::rule::{
-    AnswerSettings, Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas,
-    Rule, RuleError, Weekday,
+    Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas, Rule, RuleError,
+    Weekday,
 };
 
 /// The keys of a table that describe one quota.
@@ -29,7 +29,7 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 const KEYS: [&str; 3] = [
     QUOTA_KEYS,
     MAX_CONCURRENT,
-    "quotas algorithm sub-windows enabled key headers status",
+    "quotas algorithm sub-windows enabled key",
 ];
 /// The message for a key of earlier versions, in place of one that the key is unknown.
 const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
@@ -49,7 +49,7 @@ struct RuleReading<'a> {
 }
 
 /// The settings of a rule's table, in the order in which they are read.
-const SETTINGS: [(&str, Reader<Rule>); 18] = [
+const SETTINGS: [(&str, Reader<Rule>); 20] = [
     ("plans", with_plans),
     ("cost", |rule, cost, _| {
         let algorithm = rule.algorithm().algorithm();
@@ -69,6 +69,14 @@ const SETTINGS: [(&str, Reader<Rule>); 18] = [
     }),
     ("exempt", |it, list, _| {
         Ok(it.with_exemptions(exemptions(list)?))
+    }),
+    ("headers", |rule, name, _| {
+        let headers = Some(headers(name)?);
+        Ok(rule.with_answers(|it| it.headers = headers))
+    }),
+    ("status", |rule, number, _| {
+        let status = Some(status(number)?);
+        Ok(rule.with_answers(|it| it.status = status))
     }),
     ("retry-after-jitter", |rule, jitter, _| {
         let percent = jitter.text("a share such as \"10%\"", |text| {
@@ -219,7 +227,6 @@ pub(super) fn rule(
         subjects: &subjects,
         client_ip,
     };
-    rule = rule.with_answers(answers(table, file.answers)?);
     for (name, read) in SETTINGS {
         rule = table.set(name, rule, |rule, value| read(rule, value, &reading))?;
     }
@@ -243,7 +250,11 @@ fn second_rule(path: &str) -> String {
 
 const NO_CLIENT: &str = "no client gets an answer beside outgoing, which decides calls";
 /// What calls to a partner do not have.
-const WITHOUT_OUTGOING: [(&str, &str); 6] = [
+const WITHOUT_OUTGOING: [(&str, &str); 7] = [
+    (
+        "fair-by",
+        "no request says whose turn it is beside outgoing, expected .fair_by(..) of its calls",
+    ),
     ("headers", NO_CLIENT),
     ("status", NO_CLIENT),
     (
@@ -388,21 +399,14 @@ fn with_plans(
     plans.check(rule.with_plans(of_plans))
 }
 
-/// What a file or a rule says of its answers; what it does not say is as in `outer`.
-pub(super) fn answers(
-    table: &Value<'_>,
-    outer: AnswerSettings,
-) -> Result<AnswerSettings, ConfigError> {
-    let of_denials = "expected 400 to 599: a denial is no success";
-    let status = table.read("status", |it| it.number_in(400..=599, of_denials))?;
-    let status = status.and_then(|it| StatusCode::from_u16(it).ok());
-    Ok(AnswerSettings {
-        headers: table.read("headers", headers)?.or(outer.headers),
-        status: status.or(outer.status),
-    })
+/// That of the answers to denials.
+pub(super) fn status(value: &Value<'_>) -> Result<StatusCode, ConfigError> {
+    let message = "expected 400 to 599: a denial is no success";
+    let status = value.number_in(400..=599, message)?;
+    StatusCode::from_u16(status).map_err(|_| value.mistake(message))
 }
 
-fn headers(value: &Value<'_>) -> Result<Headers, ConfigError> {
+pub(super) fn headers(value: &Value<'_>) -> Result<Headers, ConfigError> {
     let expected = "\"draft-11\", \"draft-7\", \"draft-6\", \"legacy\", \"github\" or \"none\"";
     value.text(expected, |name| match name {
         "draft-11" => Some(Headers::Draft11),

@@ -147,7 +147,8 @@ impl Rule {
     /// share a quota: each has a lane, and the lane that was served least goes next, by what its
     /// requests cost. Those without such a key share a lane. Lanes are 1,024, by a hash. Where the
     /// places of those that wait are used up, the longest lane gives one to a shorter lane. Beside
-    /// others that wait a newcomer is not served first, also where units are free.
+    /// others that wait a newcomer waits for the turn of its lane, also where units are free; the
+    /// `Retry-After` of one that is denied there says when all units are back, at the latest.
     ///
     /// It holds within a process. Who sends many values of a key that is not authenticated has as
     /// many turns. Default: cheaper requests go first, until others are overdue.
@@ -175,15 +176,20 @@ impl Rule {
         self.with(|it| it.exemptions = Arc::new(exemptions.and(&it.exemptions)))
     }
 
-    /// What the file says of the answers under this rule, where code says nothing.
+    /// Changes what the file says of the answers under this rule, where code says nothing.
     #[cfg(feature = "config")]
-    pub(crate) fn with_answers(self, answers: AnswerSettings) -> Self {
-        self.with(|it| it.answers = answers)
+    pub(crate) fn with_answers(self, change: impl FnOnce(&mut AnswerSettings)) -> Self {
+        self.with(|it| change(&mut it.answers))
     }
 
-    /// What the file says of its answers.
+    /// What the file says of its answers: of this rule, else of all.
     pub(crate) fn answers(&self) -> AnswerSettings {
-        self.settings.answers
+        let own = self.settings.answers;
+        let file = self.settings.file.as_ref().map(|it| it.answers);
+        AnswerSettings {
+            headers: own.headers.or(file.and_then(|it| it.headers)),
+            status: own.status.or(file.and_then(|it| it.status)),
+        }
     }
 
     /// This rule in a file that says this for all its rules, and nothing else.
