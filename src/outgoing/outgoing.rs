@@ -267,8 +267,8 @@ impl Outgoing {
     }
 
     /// In whose turn calls [wait](Self::wait), such as a tenant's: see
-    /// [`Rule::with_fair_by`](crate::Rule::with_fair_by). Default: those of all calls that do not
-    /// say it.
+    /// [`Rule::with_fair_by`](crate::Rule::with_fair_by). Default: calls without a value share one
+    /// lane.
     pub fn fair_by(mut self, value: impl Into<Key>) -> Self {
         self.fair_by = Some(value.into());
         self

@@ -32,7 +32,7 @@ pub struct Policy {
     pub(super) per: Per,
 }
 
-/// Of what a quota is the max.
+/// A quota's max is that of a window, of a period, or of requests at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Per {
     Window,

@@ -24,9 +24,9 @@ pub(super) struct LocalFallback {
     failures: LogOnChange,
     /// Since when the store inside fails, while it does.
     since: Mutex<Option<Instant>>,
-    /// Of keys that failures lock out.
+    /// Keeps which keys failures lock out.
     lockouts: Holds,
-    /// Of periods of the calendar that are spent.
+    /// Keeps which keys have spent their periods of the calendar.
     budgets: Holds,
 }
 
