@@ -32,20 +32,21 @@ pub(crate) async fn tenants(number: usize) -> Vec<String> {
     panic!("{known:?} alone are apart");
 }
 
-/// A shorter lane takes the only place from a longer one, and nobody takes one in its own lane.
+/// A shorter lane takes one of two places from a longer one, and nobody takes one in its own lane.
 async fn are_apart(one: &str, other: &str) -> bool {
     let limits = Limits::new([fair(Algorithm::SlidingLog, 1)]).store(paused());
-    let app = app(limits.layer("p").max_waiting(4).wait(PATIENCE));
+    let app = app(limits.layer("p").max_waiting(8).wait(PATIENCE));
     let [one, other] = [one, other].map(|it| format!("x-tenant: {it}"));
     ask(&app, "/", &one).await;
-    let first = start(&app, 0, "/", &one);
-    sleep(millis(1)).await;
-    let second = start(&app, 0, "/", &other);
-    sleep(millis(1)).await;
-    let ended = [&first, &second].map(JoinHandle::is_finished);
-    [first, second].iter().for_each(JoinHandle::abort);
-    assert_ne!(ended[0], ended[1], "one of them waits");
-    ended[0]
+    let mut waiting = Vec::new();
+    for of in [&one, &one, &other] {
+        waiting.push(start(&app, 0, "/", of));
+        sleep(millis(1)).await;
+    }
+    let ended: Vec<_> = waiting.iter().map(JoinHandle::is_finished).collect();
+    waiting.iter().for_each(JoinHandle::abort);
+    assert!(!ended[0] && ended[1] != ended[2], "two wait: {ended:?}");
+    ended[1]
 }
 
 /// Behind so many requests of a loud tenant that come at once under 5 a second: how long a request
@@ -197,8 +198,9 @@ async fn two_lanes_stay_close() {
 async fn a_shorter_lane_has_a_place() {
     let limits = Limits::new([fair(Algorithm::SlidingLog, 1)]).store(paused());
     let app = app(limits.layer("p").max_waiting(16).wait(PATIENCE));
-    let of = tenants(3).await.into_iter();
+    let of = tenants(4).await.into_iter();
     let mut of: Vec<_> = of.map(|name| format!("x-tenant: {name}")).collect();
+    let late = of.pop().expect("a tenant");
     of.push(String::new());
     let begun = Instant::now();
     let loud: Vec<_> = (0..6).map(|at| start(&app, at, "/", &of[0])).collect();
@@ -216,7 +218,8 @@ async fn a_shorter_lane_has_a_place() {
         .expect("no panic");
     assert_eq!(denied.status, 429);
     assert!(denied.field("retry-after").is_some());
-    // Each has one place now.
+    // Each has one place now: nobody is driven out, whoever comes.
+    assert_eq!(ask(&app, "/", &late).await.status, 429);
     assert_eq!(ask(&app, "/", &of[1]).await.status, 429);
     assert_eq!(ask(&app, "/", &of[0]).await.status, 429);
     let quiet = done(quiet).await;
@@ -225,11 +228,10 @@ async fn a_shorter_lane_has_a_place() {
     assert_eq!(limits.snapshot().rules[0].waiting, 0);
 }
 
-/// With lanes, too, an even pace and a quota are used as if nobody waited.
+/// With lanes, too, an even pace is used as if nobody waited.
 #[tokio::test(start_paused = true)]
-async fn lanes_use_the_quota() {
-    let rule =
-        |rest: &str| format!("[rules.p]\nfair-by = \"header:x-tenant\"\nwindow = \"1s\"\n{rest}");
+async fn lanes_use_an_even_pace() {
+    let rule = |rest: &str| format!("[rules.p]\nwindow = \"1s\"\n{rest}");
     for (max, turn, round_trip) in [(20, millis(50), 2), (200, millis(5), 30)] {
         let store = far(millis(round_trip));
         let outgoing = format!("max-count = {max}\noutgoing = true\npace = \"even\"");
@@ -245,25 +247,6 @@ async fn lanes_use_the_quota() {
         let most = turn * 100 + 3 * millis(round_trip);
         assert!(took <= most, "{max}: {took:?} for {most:?}");
         assert!((190..=230).contains(&asked), "{max}: {asked} questions");
-    }
-    let limits = of_toml(&rule("max-count = 400")).store(far(SECOND / 100));
-    let app = app(limits.layer("p").max_waiting(4_096).wait(2 * SECOND));
-    let requests = (0..4_000_u64).map(|at| {
-        let tenant = format!("x-tenant: {}", at % 5);
-        let at = at.saturating_sub(1_000) * 1_000 / 600;
-        (at, start(&app, at, "/", &tenant))
-    });
-    let mut admitted = Vec::new();
-    for (at, request) in requests.collect::<Vec<_>>() {
-        let answer = request.await.expect("no panic");
-        if answer.status == 200 {
-            admitted.push(millis(at) + answer.after);
-        }
-    }
-    for second in 1..5 {
-        let second_of = millis(1_000 * second)..millis(1_000 * second + 1_000);
-        let number = admitted.iter().filter(|at| second_of.contains(*at)).count();
-        assert!(number >= 360, "{number} in second {second}");
     }
 }
 

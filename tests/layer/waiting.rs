@@ -107,26 +107,34 @@ async fn free_units_go_to_whoever_asks() {
 #[tokio::test(start_paused = true)]
 async fn waiting_requests_use_the_quota() {
     const MAX: u64 = 400;
-    let layer = RateLimitLayer::new("paced", SECOND, MAX).store(far(SECOND / 100));
-    let app = app(layer.wait(2 * SECOND));
-    // A burst, and then half as many again as the quota has units.
-    let requests = (0..4_000_u64).map(|at| {
-        let at = at.saturating_sub(1_000) * 1_000 / (MAX * 3 / 2);
-        (at, start(&app, at, "/", ""))
-    });
-    let mut admitted = Vec::new();
-    for (at, request) in requests.collect::<Vec<_>>() {
-        let answer = request.await.expect("no panic");
-        if answer.status == 200 {
-            admitted.push(millis(at) + answer.after);
+    for has_lanes in [false, true] {
+        let layer = RateLimitLayer::new("paced", SECOND, MAX).store(far(SECOND / 100));
+        let layer = match has_lanes {
+            true => layer.fair_by(Header::new("x-tenant")),
+            false => layer,
+        };
+        let app = app(layer.wait(2 * SECOND));
+        // A burst, and then half as many again as the quota has units.
+        let requests = (0..4_000_u64).map(|number| {
+            let at = number.saturating_sub(1_000) * 1_000 / (MAX * 3 / 2);
+            let tenant = format!("x-tenant: {}", number % 5);
+            (at, start(&app, at, "/", &tenant))
+        });
+        let mut admitted = Vec::new();
+        for (at, request) in requests.collect::<Vec<_>>() {
+            let answer = request.await.expect("no panic");
+            if answer.status == 200 {
+                admitted.push(millis(at) + answer.after);
+            }
         }
-    }
-    for second in 1..5 {
-        let begin = second * SECOND;
-        let second_of = begin..begin + SECOND;
-        let within = admitted.iter().filter(|at| second_of.contains(*at));
-        let number = within.count() as u64;
-        assert!(number >= MAX * 9 / 10, "{number} in second {second}");
+        for second in 1..5 {
+            let begin = second * SECOND;
+            let second_of = begin..begin + SECOND;
+            let within = admitted.iter().filter(|at| second_of.contains(*at));
+            let number = within.count() as u64;
+            let case = format!("{number} in second {second}, lanes: {has_lanes}");
+            assert!(number >= MAX * 9 / 10, "{case}");
+        }
     }
 }
 
