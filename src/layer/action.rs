@@ -135,8 +135,10 @@ impl Admission {
         };
         if let Some(mut answer) = self.answer {
             answer.stop_keeping_open();
-            let length = response.headers().get(CONTENT_LENGTH);
-            answer.note_length(length.and_then(|it| it.to_str().ok()?.parse().ok()));
+            if self.rule.settles() || answer.is_shared() {
+                let length = response.headers().get(CONTENT_LENGTH);
+                answer.note_length(length.and_then(|it| it.to_str().ok()?.parse().ok()));
+            }
             let (options, shown) = (&self.gate.options, answer.settled_decision());
             let fields = options.headers_of(&self.rule);
             let fields = fields.show(&self.rule, shown, None, &mut response);
