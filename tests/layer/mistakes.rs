@@ -1,5 +1,6 @@
 //! What is said of mistakes in files. The files of the folder `mistakes` show one after the other,
-//! each below a comment with what is said of it.
+//! each below a comment with what is said of it. Behind `^4 #` the first four lines are those of the
+//! one before.
 
 use crate::*;
 
@@ -7,11 +8,22 @@ use crate::*;
 const ANOTHER_RULE: &str = "\n[rules.last]\nmax-count = 1\nwindow = \"1s\"\n";
 
 /// The texts of a file, each with its comment.
-fn texts(file: &str) -> impl Iterator<Item = String> {
-    let mut texts = file.split("\n\n# line ");
-    let first = texts.next().expect("a text").to_owned();
-    let others = texts.map(|text| format!("# line {text}"));
-    std::iter::once(first).chain(others)
+fn texts(file: &str) -> Vec<String> {
+    let mut texts = Vec::<Vec<&str>>::new();
+    for line in file.split('\n') {
+        let (shared, comment) = match line.strip_prefix('^') {
+            Some(rest) => rest.split_once(' ').expect("a comment"),
+            None => ("0", line),
+        };
+        if !comment.starts_with("# line ") {
+            texts.last_mut().expect("a comment first").push(line);
+            continue;
+        }
+        let before = texts.last().into_iter().flatten().skip(1);
+        let shared = before.take(shared.parse().expect("a number")).copied();
+        texts.push([comment].into_iter().chain(shared).collect());
+    }
+    texts.iter().map(|lines| lines.join("\n")).collect()
 }
 
 /// Whatever a file or code has, nobody waits for what is refused.
