@@ -66,12 +66,6 @@ fn month() -> (u64, std::ops::Range<u64>) {
     (length.as_secs(), left.saturating_sub(10)..left + 12)
 }
 
-/// What of the month is left.
-async fn left_of(limits: &Limits, key: &str) -> u64 {
-    let left = left_of_each(limits, "chat", key.to_owned()).await;
-    *left.last().expect("of the month")
-}
-
 fn number(text: &str, behind: &str) -> u64 {
     let number = text.split(behind).nth(1).expect(text);
     let digits = number.find(|char: char| !char.is_ascii_digit());
@@ -117,62 +111,6 @@ async fn fields_tell_the_end_of_the_month() {
             };
             assert!(month().1.contains(&reset), "{reset}");
         }
-    }
-}
-
-/// Nothing of the minute is charged by what the month denies, and the other way round.
-#[tokio::test]
-async fn both_are_charged_or_neither() {
-    for store in &Stores::start().await.all {
-        for algorithm in Algorithm::ALL {
-            let limits = limits_of(&chat(150).with_algorithm(algorithm), store);
-            let check = |cost| limits.check("chat", format!("{algorithm:?}")).cost(cost);
-            check(90).await.expect("there is room");
-            check(20).await.expect_err("the minute is used");
-            let key = format!("{algorithm:?}");
-            assert_eq!(left_of(&limits, &key).await, 60);
-            let charge = check(10).await.expect("there is room").charge;
-            assert_eq!(left_of(&limits, &key).await, 50);
-            charge.expect("a charge").refund().await.expect("an answer");
-            assert_eq!(left_of(&limits, &key).await, 60);
-            limits.reset("chat", key.clone()).await.expect("an answer");
-            assert_eq!(left_of(&limits, &key).await, 150);
-            let never = check(151).await.expect_err("never");
-            assert_eq!(never.decision().expect("a decision").retry_after(), None);
-        }
-    }
-}
-
-/// Another max goes on with what is used, that of a value also.
-#[tokio::test]
-async fn plans_and_raises_go_on() {
-    for store in &Stores::start().await.all {
-        let pro = Quotas::with_policies([a_month(10)]).expect("valid");
-        let limits = limits_of(&chat(4).with_plan("pro", pro).expect("valid"), store);
-        let check = || limits.check("chat", "alice");
-        for _ in 0..4 {
-            check().await.expect("there is room");
-        }
-        check().await.expect_err("used up");
-        check().plan("pro").cost(5).await.expect("there is room");
-        check().plan("pro").cost(2).await.expect_err("used up");
-        let value = Plan::of([a_month(11)]).expect("valid");
-        check()
-            .plan_value(value.clone())
-            .cost(2)
-            .await
-            .expect("there is room");
-        check().plan_value(value).await.expect_err("used up");
-        // Another period is another count.
-        let weekly = Plan::of([Policy::calendar(Period::WEEK, 1)]).expect("valid");
-        check().plan_value(weekly).await.expect("there is room");
-        let hour = Duration::from_secs(3_600);
-        let raised = limits.raise("chat", "alice", 3.0, hour, "ops").await;
-        raised.expect("it can be raised");
-        assert_eq!(left_of(&limits, "alice").await, 1);
-        check().await.expect("there is room");
-        check().await.expect_err("used up");
-        check().plan("pro").cost(18).await.expect("there is room");
     }
 }
 
@@ -279,86 +217,9 @@ fn plans_say_where_their_period_begins() {
     );
 }
 
-/// Another beginning, of a plan here, leaves the running period its end: one shorter period may
-/// follow. It is one count, which a reset by any rule forgets.
-#[tokio::test]
-async fn another_beginning_goes_on() {
-    // Midnight in Berlin: of the 1st and the 15th of December, and of the 1st of January.
-    let [first, fifteenth, january] = [95, 431, 839];
-    let from_1_and_15 = [
-        (false, 0, 8, first),
-        (true, 1, 7, first),
-        (true, first, 8, fifteenth),
-        (false, first + 1, 7, fifteenth),
-        (false, fifteenth, 8, january),
-        (true, fifteenth + 1, 7, january),
-    ];
-    // Of the 31st of January, the last of February, the 31st of March, and the 28th of April.
-    let [january, february, march, april] = [24, 696, 1_439, 2_111];
-    let from_31_and_28 = [
-        (false, 0, 8, january),
-        (true, 1, 7, january),
-        (true, january, 8, february),
-        (false, january + 1, 7, february),
-        (false, february, 8, march),
-        (true, march - 1, 7, march),
-    ];
-    let stores = kit::clocked::Stores::start().await;
-    for clocked in &stores.all[..2] {
-        // From the 27th of November 2026, and the 30th of January 2027, in hours.
-        for (begin, days, steps, next) in [
-            (498_816, [1, 15], from_1_and_15, fifteenth + 31 * 24),
-            (500_351, [31, 28], from_31_and_28, april),
-        ] {
-            let of_rule = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
-            let [of_rule, of_plan] = [(of_rule, 0), (Period::MONTH, 1)]
-                .map(|(month, at)| Policy::calendar(month.from_day(days[at]).expect("a day"), 9));
-            let minute = Policy::from(Quota::per_minute(100));
-            let rule = Rule::with_policies("chat", [minute, of_rule]).expect("a rule");
-            let limits = limits_of(&rule, &clocked.store);
-            let plan = Plan::of([of_plan]).expect("valid");
-            // What is left under the rule, or the plan, and in how many hours the period ends.
-            let check = async |has_plan, hours: u64| {
-                clocked.clock.set((begin + hours) * 3_600_000_000);
-                let check = limits.check("chat", "alice");
-                let check = match has_plan {
-                    true => check.plan_value(plan.clone()),
-                    false => check,
-                };
-                let decision = check.await.expect("there is room").decision;
-                let decision = decision.expect("it was decided");
-                let month = decision.quotas().last().expect("of the month");
-                let ends_in = month.reset_after().as_secs() / 3_600;
-                (month.remaining(), hours + ends_in)
-            };
-            for (has_plan, hours, left, end) in steps {
-                let context = format!("{days:?}: {has_plan} {hours}");
-                assert_eq!(check(has_plan, hours).await, (left, end), "{context}");
-            }
-            assert!(limits.reset("chat", "alice").await.expect("an answer"));
-            // It begins anew, by whoever asks first.
-            assert_eq!(check(true, steps[5].1 + 1).await, (8, next));
-        }
-    }
-}
-
 /// Five a month in this zone.
 fn in_zone(name: &str) -> Policy {
     Policy::calendar(Period::MONTH.in_zone(name).expect("a zone"), 5)
-}
-
-/// A plan of another period has a count of its own, which a reset forgets, too.
-#[tokio::test]
-async fn a_reset_reaches_the_periods_of_plans() {
-    for store in &Stores::start().await.all {
-        let weekly = Quotas::with_policies([Policy::calendar(Period::WEEK, 3)]).expect("valid");
-        let limits = limits_of(&chat(4).with_plan("weekly", weekly).expect("valid"), store);
-        let check = || limits.check("chat", "alice").plan("weekly").cost(3);
-        check().await.expect("there is room");
-        check().await.expect_err("used up");
-        assert!(limits.reset("chat", "alice").await.expect("an answer"));
-        check().await.expect("there is room again");
-    }
 }
 
 /// What only another process has chosen is forgotten, too: windows and periods of plans from code, of
@@ -407,38 +268,13 @@ async fn a_reset_reaches_what_other_processes_have_chosen() {
     }
 }
 
-/// Of another zone, alone, beside permits, of subjects with costs of their own, and in shadow.
+/// In shadow; and what a quota of a subject with a cost of its own is called.
 #[tokio::test]
 async fn beside_others() {
+    let user = Subject::new("user", Header::new("x-user")).limit(a_month(7).with_cost(1));
+    let rule = Rule::joint("joint", [user.limit(a_month(90))]).expect("a rule");
+    assert_eq!(rule.policies()[0].name(), "joint-user-month-cost1");
     for store in &Stores::start().await.all {
-        let limited = limits_of(&chat(5).with_max_concurrent(1).expect("valid"), store);
-        let held = limited
-            .check("chat", "bob")
-            .cost(2)
-            .await
-            .expect("there is room");
-        let busy = limited.check("chat", "bob").await.expect_err("busy");
-        assert!(busy.decision().expect("a decision").is_busy());
-        assert_eq!(left_of_each(&limited, "chat", "bob").await, [98, 3, 0]);
-        drop(held);
-
-        let user = Subject::new("user", Header::new("x-user")).limit(a_month(7).with_cost(1));
-        let user = user.limit(a_month(90));
-        let all = Subject::new("all", Everyone).limit(Policy::calendar(Period::DAY, 100));
-        let rule = Rule::joint("joint", [user, all])
-            .expect("a rule")
-            .with_cost(30);
-        assert_eq!(rule.policies()[0].name(), "joint-user-month-cost1");
-        let joint = limits_of(&rule, store);
-        let keys = || [("user", Key::from("carol")), ("all", Key::default())];
-        joint.check("joint", keys()).await.expect("there is room");
-        assert_eq!(left_of_each(&joint, "joint", keys()).await, [6, 60, 70]);
-        let admitted = joint.check("joint", keys()).await.expect("there is room");
-        let charge = admitted.charge.expect("a charge");
-        let settled = charge.settle(45).await.expect("an answer");
-        assert_eq!((settled.given_back, settled.charged), (0, 15));
-        assert_eq!(left_of_each(&joint, "joint", keys()).await, [5, 15, 25]);
-
         let shadow = limits_of(&chat(1).into_shadow(), store);
         for _ in 0..3 {
             shadow.check("chat", "dave").await.expect("it never denies");
@@ -463,19 +299,6 @@ async fn waiting_and_owing() {
         let began = Instant::now();
         assert_eq!(ask(&app, "/", "").await.status, 429);
         assert!(began.elapsed() < 5 * SECOND);
-    }
-}
-
-/// An estimate above the month's max reserves that.
-#[tokio::test]
-async fn an_estimate_above_the_max_of_a_month() {
-    for store in &Stores::start().await.all {
-        let rule = chat(3).with_settling(true).with_reserve_max();
-        let limits = limits_of(&rule, store);
-        let admitted = limits.check("chat", "alice").cost(500).await;
-        let admitted = admitted.expect("the max is reserved");
-        assert!(admitted.decision.expect("it was decided").is_reduced());
-        assert!(limits.check("chat", "alice").cost(1).await.is_err());
     }
 }
 
@@ -540,32 +363,4 @@ async fn an_untouched_period_has_no_end() {
     let told = told().await;
     let (_, end) = told.rsplit_once("\"chat-month\";r=8;t=").expect("an end");
     assert!(month.contains(&end.parse().expect("seconds")), "{told}");
-}
-
-/// A key is locked out under the quotas of its windows; nothing of the month is charged meanwhile.
-#[tokio::test]
-async fn beside_a_lockout() {
-    const FILE: &str = r#"
-        [rules.chat]
-        quotas = [{ max-count = 100, window = "1m" }, { max-count = 9, per = "month" }]
-        key = "header:x-user"
-        lockout = { after = 2, within = "15m", hold = ["15m"], on = ["401"] }
-    "#;
-    for store in &Stores::start().await.all {
-        let limits = of_toml(FILE).store(Arc::clone(store));
-        let handler = axum::routing::get(async || StatusCode::UNAUTHORIZED);
-        let app = Router::new().route("/", handler.layer(limits.layer("chat")));
-        for _ in 0..2 {
-            assert_eq!(ask(&app, "/", "x-user: alice").await.status, 401);
-        }
-        let is_locked = async || {
-            let refused = limits.check("chat", "alice").await.err();
-            refused.is_some_and(|it| it.decision().is_some_and(Decision::is_locked_out))
-        };
-        eventually("a lock-out", is_locked).await;
-        let left = left_of(&limits, "alice").await;
-        assert!(is_locked().await);
-        assert_eq!(left_of(&limits, "alice").await, left);
-        assert_eq!(left_of(&limits, "bob").await, 9);
-    }
 }

@@ -356,40 +356,6 @@ async fn bad_states_heal() {
     assert_eq!(kit::query::<u64>(&server, &format!("LLEN {name}")), 1);
 }
 
-/// Also in the same microsecond, and of the next period.
-#[tokio::test]
-async fn receipts_from_before_give_nothing_back() {
-    let stores = kit::clocked::Stores::start().await;
-    let rule = Rule::with_policies("budget", [Policy::calendar(Period::DAY, 20)]);
-    let take = Take::new(rule.expect("valid").into(), Key::from("alice"));
-    for clocked in &stores.all[..2] {
-        let store = &clocked.store;
-        let receipt = async || ask(&**store, &take).await.receipt().expect("a receipt");
-        let before = receipt().await;
-        store.reset(&take).await.expect("an answer");
-        let behind = receipt().await;
-        let refund = async |receipt| store.refund(&take, receipt).await.expect("an answer");
-        assert_eq!(
-            (refund(&before).await, clocked.remaining(&take).await),
-            (0, 19)
-        );
-        assert_eq!(
-            (refund(&behind).await, clocked.remaining(&take).await),
-            (1, 20)
-        );
-
-        let last = receipt().await;
-        clocked.advance(Duration::from_secs(86_400));
-        receipt().await;
-        assert_eq!(
-            (refund(&last).await, clocked.remaining(&take).await),
-            (0, 19)
-        );
-        let owed = store.owe(&take, &last).await.expect("an answer");
-        assert_eq!((owed, clocked.remaining(&take).await), (0, 19));
-    }
-}
-
 /// Also where the call begins with the usual case of a log, which reads the quotas of its rules.
 #[tokio::test]
 async fn units_owed_travel_with_takes_of_windows() {

@@ -60,18 +60,3 @@ async fn a_fallback_obeys() {
     drop(store.reset(&take).await);
     assert!(ask(&store, &take).await.is_allowed());
 }
-
-/// A reset ends a hold also while a reload says that the rule is not outgoing.
-#[tokio::test]
-async fn a_reset_ends_it_under_any_rule() {
-    let (_server, redis) = started().await;
-    let obeys = outgoing(Algorithm::Gcra);
-    let plain = Take::new(by(Algorithm::Gcra, "p", 1_000, HOUR), Key::from("us"));
-    for store in [&MemoryStore::new() as &dyn Store, &redis] {
-        hold(store, &obeys).await;
-        assert!(ask(store, &plain).await.is_allowed());
-        assert!(ask(store, &obeys).await.is_on_hold());
-        assert!(store.reset(&plain).await.expect("an answer"));
-        assert!(ask(store, &obeys).await.is_allowed());
-    }
-}

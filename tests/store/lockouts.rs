@@ -290,6 +290,7 @@ async fn play(
                 let look = both.memory.peek(&take).await.expect("an answer");
                 let other = both.redis.peek(&take).await.expect("an answer");
                 assert_eq!(look, other.with_source(Source::Local));
+                assert!(look.is_allowed() && look.is_locked_out() == oracle.is_held(now));
                 assert!(!oracle.is_held(now) || look.remaining() == 0);
                 if let Some((receipt, _)) = admitted[key].last() {
                     let asks = Change::AskAttempts(receipt.clone());
@@ -499,28 +500,6 @@ impl Small {
             .change(&take, &Change::Failed { receipt, id, late })
             .await
     }
-}
-
-/// A hold of the longest time is one in the microsecond in which it begins.
-#[tokio::test]
-async fn ten_years() {
-    let (server, clock) = (Redis::start(), clock_at(1_800_000_000_000_000));
-    let both = Both {
-        memory: MemoryStore::new().clock(clock.clone()),
-        redis: store_on(&server).await.clock(clock.clone()),
-        clock,
-    };
-    let lockout = lockout().hold([Quota::MAX_WINDOW]);
-    let rule = per_minute("single", 50).with_lockout(lockout);
-    let take = take_of(&Arc::new(rule.expect("valid")), "us");
-    let receipt = both.take(&take, true).await.receipt().expect("allowed");
-    for id in 1..=3 {
-        let (receipt, late) = (receipt.clone(), Duration::ZERO);
-        let failed = Change::Failed { receipt, id, late };
-        assert_eq!(both.change(&take, &failed).await, id / 3);
-    }
-    let held = both.take(&take, true).await;
-    assert_eq!(held.retry_after(), Some(Quota::MAX_WINDOW));
 }
 
 /// However many names fail, a new one is no error, a key that is held stays held, and a further name

@@ -16,6 +16,8 @@
 //!     = what stands in Redis now
 //! ```
 
+mod limits;
+
 use std::fs;
 
 use tidegate::algorithm::{AlgorithmConfig, Count};

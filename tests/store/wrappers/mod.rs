@@ -18,7 +18,7 @@ mod timeout;
 use tidegate::store::StoreErrorKind as Kind;
 
 use crate::prelude::*;
-use flaky_store::{FlakyStore, Mode};
+pub(crate) use flaky_store::{FlakyStore, Mode};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 

@@ -2,22 +2,11 @@
 
 use super::*;
 
-/// The permits of a rule without a key of its own are those of the key that a check is given, and
-/// behind a layer of the key of its `Limits`: what alice does costs bob nothing.
+/// The permits of a rule without a key of its own are those of the key of its `Limits` behind a
+/// layer: what alice does costs bob nothing.
 #[tokio::test]
 async fn each_key_has_its_permits() {
     on_both(async |store| {
-        let one = Rule::with_policies("p", [Policy::concurrent(1)]).expect("valid");
-        let beside = per_hour("p", 5).with_max_concurrent(1).expect("valid");
-        for rule in [one, beside] {
-            // `Limits` that have no key of their own either.
-            let limits = Limits::new([rule]).store(Arc::clone(&store));
-            let alice = admitted(&limits, "alice").await;
-            let bob = admitted(&limits, "bob").await;
-            assert_eq!(left(&limits, "alice").await, 0);
-            drop((alice, bob));
-            until_free(&limits, "alice", 1).await;
-        }
         let one = Rule::with_policies("p", [Policy::concurrent(1)]).expect("valid");
         let limits = Limits::new([one]).store(store).key(Header::new("x-user"));
         let app = app(limits.layer("p"));
@@ -46,30 +35,12 @@ async fn two_layers_in_a_row() {
     .await;
 }
 
-/// Refunds and settlements give back units and no permit; the end of the request no units.
+/// Refunds by outcome give back units and no permit; the end of the request no units.
 #[tokio::test]
 async fn refunds_are_of_units() {
     on_both(async |store| {
-        let limits = limits(with_quota(100, 2), store);
-        let five = limits.check("p", "k").cost(5).await.expect("free");
-        let charge = five.charge.clone().expect("a charge");
-        for units in [5, 0] {
-            assert_eq!(charge.refund().await.expect("an answer"), units);
-            assert_eq!(peeked(&limits, "k").await, [100, 1]);
-        }
-        drop(five);
-        until_free(&limits, "k", 2).await;
-        // Its charges stay longer than its permit.
-        let charge = admitted(&limits, "k").await.charge.expect("a charge");
-        until_free(&limits, "k", 2).await;
-        let other = admitted(&limits, "k").await;
-        assert_eq!(charge.refund().await.expect("an answer"), 1);
-        assert_eq!(peeked(&limits, "k").await[1], 1, "the other one's stays");
-        drop(other);
-
         let rule = with_quota(100, 2).with_refund_on(["2xx"]).expect("valid");
-        replace(&limits, rule);
-        limits.reset("p", "k").await.expect("an answer");
+        let limits = limits(rule, store);
         let app = kit::app_with_refunds(limits.layer("p"));
         for _ in 0..20 {
             drop(kit::http::send(&app, "/fails").await);
