@@ -3,9 +3,9 @@
 
 use axum::routing::{get as on_get, post as on_post};
 use tidegate::key::{self, BasicUser};
-use tidegate::layer::{LockedOut, SubjectKeys};
+use tidegate::layer::LockedOut;
 use tidegate::rule::{Lockout, Subject};
-use tidegate::store::{Ask, Attempts, Change};
+use tidegate::store::Attempts;
 
 use crate::*;
 
@@ -33,6 +33,10 @@ fn locked(lockout: Lockout) -> Rule {
 
 fn world(rule: Rule) -> World {
     World::paused([rule])
+}
+
+fn world_of(limits: Limits) -> World {
+    World::with_layers(limits, &["login"], |layer| layer)
 }
 
 /// The statuses of requests of a user that the handler answers with these.
@@ -65,7 +69,7 @@ async fn is_locked_out(world: &World, user: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn wrong_passwords_lock_a_user_out_longer_each_time() {
     let limits = of_toml(FILE).store(paused());
-    let world = World::with_layers(limits, &["login"], |layer| layer);
+    let world = world_of(limits);
     for hold in [900, 3_600, 86_400, 86_400] {
         assert_eq!(answers(&world, "alice", &[401; 5]).await, [401; 5]);
         let denied = world.ask("login", "x-user: alice").await;
@@ -369,7 +373,16 @@ async fn the_ends_of_requests_that_are_kept_back() {
 /// A failure that the process could not tell for a while is not that of a slow request.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_late_makes_no_request_slow() {
-    let world = World::new([locked(lockout().hold([QUARTER, HOUR]))], Stalls::default());
+    // It answers no change in its first 30 seconds.
+    let began = Instant::now();
+    let stalls = kit::stub::Stub::around(paused()).change_fn(move |inner, ask, change| {
+        if began.elapsed() > 30 * SECOND {
+            return inner.change(ask, change);
+        }
+        let away = StoreError::new(StoreErrorKind::Unavailable, "it is away");
+        StoreFuture::ready(Err(away))
+    });
+    let world = World::new([locked(lockout().hold([QUARTER, HOUR]))], stalls);
     let fields = "x-user: alice, x-status: 401, x-hold: 100";
     join_all((0..50).map(|_| world.ask("login", fields))).await;
     sleep(MINUTE).await;
@@ -384,34 +397,6 @@ async fn a_process_that_is_late_makes_no_request_slow() {
         "{:?}",
         refused.retry_after()
     );
-}
-
-/// In memory, by tokio's clock; it answers no change in its first 30 seconds.
-#[derive(Debug)]
-struct Stalls(Arc<MemoryStore>, Instant);
-
-impl Default for Stalls {
-    fn default() -> Self {
-        Self(paused(), Instant::now())
-    }
-}
-
-impl Store for Stalls {
-    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
-        self.0.take(ask)
-    }
-
-    fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
-        if self.1.elapsed() > Duration::from_secs(30) {
-            return self.0.change(ask, change);
-        }
-        let away = StoreError::new(StoreErrorKind::Unavailable, "it is away");
-        StoreFuture::ready(Err(away))
-    }
-
-    fn name(&self) -> String {
-        "stalls".to_owned()
-    }
 }
 
 /// Fifty guesses side by side are one episode.
@@ -430,32 +415,6 @@ async fn guesses_side_by_side() {
         assert!(
             text.starts_with("this key of login is locked out after failures, again in"),
             "{text}"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reset_ends_failures_hold_and_steps() {
-    let world = world(locked(lockout()));
-    for _ in 0..3 {
-        answers(&world, "alice", &[401; 3]).await;
-        let refused = world.limits.check("login", "alice").await.unwrap_err();
-        assert_eq!(refused.retry_after(), Some(QUARTER));
-        assert!(
-            world
-                .limits
-                .reset("login", "alice")
-                .await
-                .expect("an answer")
-        );
-        assert!(!is_locked_out(&world, "alice").await);
-        answers(&world, "alice", &[401; 2]).await;
-        assert!(
-            world
-                .limits
-                .reset("login", "alice")
-                .await
-                .expect("an answer")
         );
     }
 }
@@ -511,107 +470,6 @@ async fn what_is_left_is_nothing_until_then() {
     assert_eq!(world.left("login", "bob").await, 3);
 }
 
-/// A look says that the key is locked out, also of a subject, or that a partner holds it, and until
-/// when. That of a store is allowed.
-#[tokio::test]
-async fn a_look_says_why_nothing_is_left() {
-    for store in Stores::start().await.all {
-        let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_minute(100));
-        let all = Subject::new("all", Everyone).limit(Quota::per_minute(1_000));
-        let joint = Rule::joint("joint", [all, user]).expect("valid");
-        let joint = joint.with_lockout(lockout().subject("user"));
-        let outgoing = per_minute("partner", 9).with_outgoing().expect("valid");
-        let rules = [locked(lockout()), joint.expect("it makes sense"), outgoing];
-        let limits = Limits::new(rules).store(Arc::clone(&store));
-        let keys = || [("all", Key::default()), ("user", Key::from("alice"))];
-        for _ in 0..3 {
-            for admitted in [
-                limits.check("login", "alice"),
-                limits.check("joint", keys()),
-            ] {
-                let charge = admitted.await.expect("there is room").charge;
-                charge.expect("it was charged").failed();
-            }
-        }
-        assert!(limits.flush(PATIENT).await);
-        limits
-            .hold("partner", "alice", HOUR)
-            .await
-            .expect("an answer");
-        let look = async |path: &str, keys: tidegate::layer::SubjectKeys| {
-            let look = limits.peek(path, keys).await.expect("an answer");
-            let look = look.expect("there is a rule");
-            let is_its_end = |it: Duration| it <= HOUR && it > QUARTER - MINUTE;
-            assert!(look.retry_after().is_none_or(is_its_end), "{look:?}");
-            match look.verdict() {
-                Verdict::LockedOut { .. } => "locked out",
-                Verdict::OnHold { .. } => "on hold",
-                Verdict::Allowed => "allowed",
-                _ => panic!("{look:?}"),
-            }
-        };
-        assert_eq!(look("login", "alice".into()).await, "locked out");
-        assert_eq!(look("login", "bob".into()).await, "allowed");
-        assert_eq!(look("joint", keys().into()).await, "locked out");
-        assert_eq!(look("partner", "alice".into()).await, "on hold");
-        assert_eq!(look("partner", "bob".into()).await, "allowed");
-        let take = Take::new(Arc::new(locked(lockout())), Key::from("alice"));
-        let look = store.peek(&take).await.expect("an answer");
-        assert!(look.is_allowed() && look.is_locked_out(), "{look:?}");
-    }
-}
-
-/// Guesses side by side use up the quota, too, which denies for longer: the key is locked out all
-/// the same, for as long as it is held.
-#[tokio::test]
-async fn a_key_is_locked_out_also_while_a_quota_denies_for_longer() {
-    const HOLD: Duration = Duration::from_secs(900);
-    let held = || Lockout::after(3).hold([HOLD]).on(NONE);
-    let one = |quota: Quota| {
-        let rule = Rule::new("login", [quota]).expect("valid");
-        rule.with_key(Header::new("x-user"))
-            .with_lockout(held())
-            .expect("it makes sense")
-    };
-    let joint = |quota: Quota| {
-        let subject = |name, quota: Quota| Subject::new(name, Header::new("x-user")).limit(quota);
-        let subjects = [subject("user", Quota::per_hour(100)), subject("app", quota)];
-        let rule = Rule::joint("login", subjects).expect("valid");
-        rule.with_lockout(held().subject("user"))
-            .expect("it makes sense")
-    };
-    for store in &Stores::start().await.all {
-        for (path, rule) in [
-            ("one", one(Quota::per_hour(3))),
-            ("joint", joint(Quota::per_hour(3))),
-        ] {
-            let limits = limits_of(&rule.with_prefix(format!("{path}:")), store);
-            let keys = || match path {
-                "one" => SubjectKeys::from("alice"),
-                _ => [("user", "alice"), ("app", "app")].into(),
-            };
-            for _ in 0..3 {
-                let admitted = limits.check("login", keys()).await.expect("room");
-                admitted.charge.expect("it was charged").failed();
-            }
-            assert!(limits.flush(SECOND).await);
-            let refused = limits.check("login", keys()).await.expect_err("no room");
-            let decision = refused.decision().expect("it was denied");
-            assert!(decision.is_locked_out(), "{path}: {decision:?}");
-            assert!(
-                matches!(decision.verdict(), Verdict::Denied { .. }),
-                "{path}"
-            );
-            assert!(decision.retry_after() > Some(HOLD), "{path}");
-            // The quota is what the answer names.
-            let denied_by = decision.denied_by(rule_of(&limits).policies()).count();
-            assert_eq!(denied_by, 1, "{path}");
-            let text = text(refused.into_response()).await;
-            assert!(text.contains("#quota-exceeded"), "{path}: {text}");
-        }
-    }
-}
-
 /// The key in the line of a hold is what the page calls it: its text, masked where it looks like a
 /// token, or the hash by which its row goes.
 #[tokio::test(start_paused = true)]
@@ -646,11 +504,6 @@ async fn the_line_names_the_key_as_the_page_does() {
             assert!(view.contains(row), "{row}: {view}");
         }
     }
-}
-
-fn rule_of(limits: &Limits) -> Arc<Rule> {
-    let rules = limits.rules().load();
-    Arc::clone(rules.get("login").expect("a rule"))
 }
 
 /// It counts and denies nobody, and its line says so.
@@ -764,7 +617,7 @@ async fn each_hold_is_told_once() {
     for store in &Stores::start().await.all {
         let told = Told::default();
         let limits = telling(locked(lockout()), Arc::clone(store), &told);
-        let world = World::with_layers(limits, &["login"], |layer| layer);
+        let world = world_of(limits);
         for holds in 1..=2 {
             let guess = || world.ask("login", "x-user: alice, x-hold: 20, x-status: 401");
             join_all((0..20).map(|_| guess())).await;
@@ -803,7 +656,7 @@ async fn the_key_says_whose_account_it_is() {
     for (key, user, expected) in keys {
         let told = Told::default();
         let limits = telling(locked(lockout()).with_key(key), paused(), &told);
-        let world = World::with_layers(limits, &["login"], |layer| layer);
+        let world = world_of(limits);
         answers(&world, user, &[401; 3]).await;
         let told = told_in_all(&told, 1).await;
         assert_eq!(
@@ -823,7 +676,7 @@ async fn a_subject_in_shadow_is_told() {
     let joint = Rule::joint("login", [subject("net"), subject("user")]).expect("valid");
     let joint = joint.with_lockout(lockout().subject("user"));
     let joint = joint.expect("it makes sense").into_shadow();
-    let world = World::with_layers(telling(joint, paused(), &told), &["login"], |layer| layer);
+    let world = world_of(telling(joint, paused(), &told));
     answers(&world, "alice", &[401; 6]).await;
     let told = told_in_all(&told, 1).await;
     let told = told
@@ -843,7 +696,7 @@ async fn code_that_panics_or_hangs() {
         assert!(number > 0, "of a user");
         std::future::pending()
     });
-    let world = World::with_layers(limits, &["login"], |layer| layer);
+    let world = world_of(limits);
     for user in 0..1_030 {
         answers(&world, &user.to_string(), &[401; 3]).await;
     }
@@ -942,204 +795,35 @@ async fn what_is_left_elsewhere() {
     );
 }
 
-/// Where a hold is forgotten at its end, each one is a first one; else as long as the file says.
+/// What is given back fails like anything else.
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_forgotten_after() {
-    for (forget_after, between, second) in [
-        ("0s", 0, 900),
-        ("1h", 3_500, 3_600),
-        ("1h", 3_700, 900),
-        ("30d", 29 * 86_400, 3_600),
-    ] {
-        let lockout = "hold = [\"15m\", \"1h\", \"1d\"]";
-        let text = FILE.replace(
-            lockout,
-            &format!("{lockout}, forget-after = \"{forget_after}\""),
-        );
-        let world = World::with_layers(of_toml(&text).store(paused()), &["login"], |layer| layer);
-        answers(&world, "alice", &[401; 5]).await;
-        advance(Duration::from_secs(900 + between)).await;
-        assert_eq!(answers(&world, "alice", &[401; 5]).await, [401; 5]);
-        let denied = world.ask("login", "x-user: alice").await;
-        assert_eq!(
-            denied.field("retry-after"),
-            Some(&*second.to_string()),
-            "{text}"
-        );
-    }
-}
-
-/// The user is held, and neither everyone nor the address.
-#[tokio::test]
-async fn of_several_subjects() {
-    let stores = Stores::start().await;
-    let subject = |name: &str, max| {
-        let key = Header::new(format!("x-{name}"));
-        Subject::new(name, key).limit(Quota::per_minute(max))
-    };
-    for store in &stores.all {
-        let all = Subject::new("all", Everyone).limit(Quota::per_minute(1_000));
-        let subjects = [all, subject("user", 100), subject("net", 100).skip_absent()];
-        let rule = Rule::joint("login", subjects).expect("valid");
-        let rule = rule
-            .with_lockout(lockout().subject("user"))
-            .expect("it makes sense");
-        let world = World::new([rule], Arc::clone(store));
-        let ask = async |user: &str, net: &str, status: u16| {
-            let fields = format!("x-user: {user}, x-net: {net}, x-status: {status}");
-            world.ask("login", &fields).await
-        };
-        for net in ["1", "2", "3"] {
-            assert_eq!(ask("alice", net, 401).await.status, 401);
-        }
-        assert!(world.limits.flush(PATIENT).await);
-        let denied = ask("alice", "4", 200).await;
-        assert!(denied.decision().is_locked_out(), "{denied:?}");
-        assert_eq!(denied.decision().quotas()[1].remaining(), 0);
-        assert_eq!(denied.decision().quotas()[0].remaining(), 997);
-        for net in ["1", "4"] {
-            assert_eq!(ask("bob", net, 200).await.status, 200);
-        }
-        let keys = [("all", Key::default()), ("user", Key::from("alice"))];
-        assert!(world.limits.reset("login", keys).await.expect("an answer"));
-        assert_eq!(ask("alice", "1", 200).await.status, 200);
-    }
-}
-
-/// Beside permits, which come back; under plans, values and raises, which have the same count.
-#[tokio::test(start_paused = true)]
-async fn beside_permits_plans_and_raises() {
-    let pro = Quotas::new([Quota::per_minute(50)]).expect("valid");
-    let rule = login().with_max_concurrent(1).expect("valid");
-    let rule = rule.with_plan("pro", pro).expect("valid");
-    let rule = rule.with_lockout(lockout()).expect("it makes sense");
-    let limits = limits([rule], paused());
-    let check = || limits.check("login", "alice");
-    let value = plan_value([Quota::per_minute(70)]);
-    for call in [
-        check(),
-        check().plan("pro"),
-        check().plan_value(value.clone()),
-    ] {
-        let admitted = call.await.expect("there is room");
-        admitted.charge.expect("it was charged").failed();
-    }
-    let raised = limits.raise("login", "alice", 2.0, HOUR, "ops").await;
-    raised.expect("it can be raised");
-    for call in [check(), check().plan("pro"), check().plan_value(value)] {
-        let refused = call.await.unwrap_err();
-        let decision = refused.decision().expect("a denial");
-        assert!(
-            decision.is_locked_out() && !decision.is_busy(),
-            "{decision:?}"
-        );
-    }
-    advance(QUARTER).await;
-    let end = Duration::ZERO;
-    let raised = limits.raise("login", "alice", 1.0, end, "ops").await;
-    raised.expect("it can be ended");
-    let admitted = check().await.expect("the permit came back");
-    assert!(
-        check()
-            .await
-            .unwrap_err()
-            .decision()
-            .is_some_and(Decision::is_busy)
-    );
-    drop(admitted);
-    // One that does not let so many requests pass fits as little as one without a quota.
-    let small = check()
-        .plan_value(plan_value([Quota::per_day(2)]))
-        .await
-        .expect("there is room");
-    assert_eq!(small.decision.map(|it| it.quotas()[0].max()), Some(100));
-}
-
-/// An operator who lets a key through admits it while the hold runs on; a block is told first.
-#[tokio::test(start_paused = true)]
-async fn beside_an_operator() {
-    let world = world(locked(lockout()));
-    answers(&world, "alice", &[401; 3]).await;
-    let (limits, end) = (&world.limits, Duration::ZERO);
-    limits
-        .let_through("login", "alice", MINUTE, "ops")
-        .await
-        .expect("it can be");
-    assert_eq!(answers(&world, "alice", &[401; 9]).await, [401; 9]);
-    limits
-        .let_through("login", "alice", end, "ops")
-        .await
-        .expect("it can be");
-    assert!(is_locked_out(&world, "alice").await);
-    limits
-        .block("login", "alice", HOUR, "ops")
-        .await
-        .expect("it can be");
-    let blocked = limits.check("login", "alice").await.unwrap_err();
-    assert_eq!(
-        blocked.decision().map(Decision::source),
-        Some(Source::Operator)
-    );
-    limits
-        .block("login", "alice", end, "ops")
-        .await
-        .expect("it can be");
-    assert!(is_locked_out(&world, "alice").await);
-}
-
-/// A reload without it ignores holds at once, and one with it obeys them again.
-#[tokio::test(start_paused = true)]
-async fn a_reload_without_it() {
-    let limits = of_toml(FILE).store(paused());
-    let world = World::with_layers(limits, &["login"], |layer| layer);
-    let replace = |text: &str| {
-        let rules = Rules::from_toml(text).expect("valid");
-        world.limits.rules().replace(rules);
-    };
-    answers(&world, "alice", &[401; 5]).await;
-    let without = FILE.lines().filter(|line| !line.contains("lockout"));
-    replace(&without.collect::<Vec<_>>().join("\n"));
-    assert_eq!(answers(&world, "alice", &[401; 9]).await, [401; 9]);
-    replace(FILE);
-    assert!(is_locked_out(&world, "alice").await);
-    replace(&FILE.replace("after = 5", "after = 2"));
-    answers(&world, "bob", &[401; 2]).await;
-    assert!(is_locked_out(&world, "bob").await);
-}
-
-/// What is given back, settled or at no cost fails like anything else.
-#[tokio::test(start_paused = true)]
-async fn beside_refunds_settlements_and_costs() {
-    let rule = login()
-        .with_refund_on(["401"])
-        .expect("valid")
-        .with_settling(true);
-    let rule = rule.with_lockout(lockout()).expect("it makes sense");
-    let world = world(rule);
+async fn beside_refunds() {
+    let rule = login().with_refund_on(["401"]).expect("valid");
+    let world = world(rule.with_lockout(lockout()).expect("it makes sense"));
     answers(&world, "alice", &[401; 2]).await;
     assert_eq!(world.left_at_last("login", "alice").await, 100);
-    let admitted = world
-        .limits
-        .check("login", "alice")
-        .cost(0)
-        .await
-        .expect("there is room");
-    let charge = admitted.charge.expect("it has a receipt");
-    charge.settle(30).await.expect("an answer");
-    charge.failed();
+    answers(&world, "alice", &[401]).await;
     assert!(is_locked_out(&world, "alice").await);
-    assert_eq!(world.left("login", "alice").await, 0);
+}
 
-    // In one call, and at no cost, each counts for itself.
-    let checks = (0..3).map(|_| world.limits.check("login", "bob").cost(0).into_future());
-    for admitted in join_all(checks).await {
-        admitted
-            .expect("there is room")
-            .charge
-            .expect("a receipt")
-            .failed();
+/// A quota that denies for longer is what the answer names.
+#[tokio::test(start_paused = true)]
+async fn beside_a_quota_that_denies_for_longer() {
+    let limits = limits(
+        [per_hour("login", 3).with_lockout(lockout()).expect("valid")],
+        paused(),
+    );
+    for _ in 0..3 {
+        let admitted = limits.check("login", "alice").await.expect("room");
+        admitted.charge.expect("it was charged").failed();
     }
-    assert!(is_locked_out(&world, "bob").await);
+    let refused = limits.check("login", "alice").await.expect_err("no room");
+    let decision = refused.decision().expect("it was denied");
+    assert!(decision.is_locked_out(), "{decision:?}");
+    let rule = Arc::clone(limits.rules().load().get("login").expect("a rule"));
+    assert_eq!(decision.denied_by(rule.policies()).count(), 1);
+    let text = text(refused.into_response()).await;
+    assert!(text.contains("#quota-exceeded"), "{text}");
 }
 
 /// A locked-out request gives back what layers around it have charged.
@@ -1263,7 +947,7 @@ async fn never_everyone() {
     let log = kit::log::Log::start();
     let rule = per_minute("login", 100).with_lockout(lockout());
     let limits = Limits::new([rule.expect("it makes sense")]).store(paused());
-    let world = World::with_layers(limits, &["login"], |layer| layer);
+    let world = world_of(limits);
     assert_eq!(world.statuses("login", "x-status: 401", 9).await, [401; 9]);
     let lines = log.lines();
     let told = lines
@@ -1279,7 +963,7 @@ async fn a_degrade_callback() {
         assert!(denied.decision.is_locked_out());
         StatusCode::IM_A_TEAPOT
     });
-    let world = World::with_layers(limits, &["login"], |layer| layer);
+    let world = world_of(limits);
     assert_eq!(
         answers(&world, "alice", &[401, 401, 401, 200]).await,
         [401, 401, 401, 418]
@@ -1293,45 +977,17 @@ fn what_makes_no_sense() {
         Err(error) => error.to_string(),
     };
     let ok = lockout;
-    for (lockout, expected) in [
-        (ok(), ""),
-        (ok().on(NONE), ""),
-        (ok().on(["denied"]), "what is denied is no failure"),
-        (
-            Lockout::after(0).hold([HOUR]).on(NONE),
-            "a lock-out after 1 to 100 failures was expected",
-        ),
-        (
-            Lockout::after(101).hold([HOUR]).on(NONE),
-            "a lock-out after 1 to 100 failures was expected",
-        ),
-        (
-            Lockout::after(3).on(NONE),
-            "a lock-out without hold, expected such as 15 minutes",
-        ),
-        (
-            ok().hold([HOUR; 17]),
-            "more than 16 times in the hold of a lock-out, expected 1 to 16",
-        ),
-        (
-            ok().hold([millis(999)]),
-            "within and hold of a lock-out, expected 1 s to ten years",
-        ),
-        (
-            ok().within(Duration::MAX),
-            "within and hold of a lock-out, expected 1 s to ten years",
-        ),
-        (
-            Lockout::after(3).hold([HOUR]),
-            "a lock-out without on, expected which answers are failures, such as \"401\"; \
-             an empty list if code says it",
-        ),
-        (
-            ok().reset_on(["4xx"]),
-            "an answer is in on and in reset-on, expected one",
-        ),
-    ] {
-        assert_eq!(error(login(), lockout), expected);
+    assert_eq!(error(login(), ok()), "");
+    assert_eq!(error(login(), ok().on(NONE)), "");
+    let denied = error(login(), ok().on(["denied"]));
+    assert_eq!(denied, "what is denied is no failure");
+    for after in [0, 101] {
+        let few = error(login(), Lockout::after(after).hold([HOUR]).on(NONE));
+        assert_eq!(few, "a lock-out after 1 to 100 failures was expected");
+    }
+    for long in [ok().hold([millis(999)]), ok().within(Duration::MAX)] {
+        let expected = "within and hold of a lock-out, expected 1 s to ten years";
+        assert_eq!(error(login(), long), expected);
     }
     let unknown = error(login(), ok().on(["wrong"]));
     assert!(unknown.starts_with("\"wrong\" is no outcome"), "{unknown}");
@@ -1358,44 +1014,15 @@ fn what_makes_no_sense() {
             "{max} {cost}"
         );
     }
-    let user = || Subject::new("user", Header::new("x-user"));
-    let limited = user().limit(Quota::per_minute(9));
+    let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_minute(9));
     let all = Subject::new("all", Everyone).limit(Quota::per_minute(9));
-    let joint = || Rule::joint("login", [all.clone(), limited.clone()]).expect("valid");
-    let either = Subject::new("either", BasicUser.or(Everyone)).limit(Quota::per_minute(9));
-    let of_either = Rule::joint("login", [all.clone(), either]).expect("valid");
+    let joint = || Rule::joint("login", [all.clone(), user.clone()]).expect("valid");
+    let of_nobody = Arc::new(BasicUser.or(Joined::new([])));
     let everyone = "one failing client would lock everyone out, expected a key";
     for (rule, lockout, expected) in [
-        (
-            joint(),
-            ok(),
-            "several subjects, expected subject: the one that is locked out",
-        ),
         (joint(), ok().subject("net"), "there is no subject \"net\""),
-        (login(), ok().subject("net"), "there is no subject \"net\""),
-        (joint(), ok().subject("all"), everyone),
         (per_minute("login", 9).with_key(Everyone), ok(), everyone),
-        (
-            per_minute("login", 9).with_key(BasicUser.or(Everyone)),
-            ok(),
-            everyone,
-        ),
-        (
-            per_minute("login", 9).with_key(Arc::new(BasicUser.or(Joined::new([])))),
-            ok(),
-            everyone,
-        ),
-        (of_either, ok().subject("either"), everyone),
-        (
-            per_minute("login", 9).with_outgoing().expect("valid"),
-            ok(),
-            "a partner's answers hold the keys of outgoing calls, expected no lock-out",
-        ),
-        (
-            Rule::with_policies("login", [Policy::concurrent(9)]).expect("valid"),
-            ok(),
-            "no window counts the requests of the key, expected a quota with a window at their cost",
-        ),
+        (per_minute("login", 9).with_key(of_nobody), ok(), everyone),
     ] {
         assert_eq!(error(rule, lockout), expected);
     }
@@ -1431,7 +1058,7 @@ async fn the_only_subject_is_taken() {
             Limits::new([of_code.clone()]).key(Header::new("x-user")),
         ] {
             let limits = limits.store(Arc::clone(store));
-            let world = World::with_layers(limits, &["login"], |layer| layer);
+            let world = world_of(limits);
             for status in [401, 401, 401, 429] {
                 assert_eq!(sent(&world, "alice", &[401]).await, [status]);
             }
@@ -1447,47 +1074,4 @@ async fn the_only_subject_is_taken() {
         kinds,
         [WarningKind::LockoutOfGuesses, WarningKind::LockoutOfBursts]
     );
-}
-
-/// Beside a calendar quota the count of the window is the one that is held.
-#[tokio::test(start_paused = true)]
-async fn beside_a_calendar_quota() {
-    let limits = of_toml(
-        r#"
-        [rules.login]
-        key = "header:x-user"
-        quotas = [{ max-count = 100, window = "1m" }, { max-count = 1_000, per = "month" }]
-        lockout = { after = 3, hold = ["15m"], on = ["401"] }
-        "#,
-    )
-    .store(paused());
-    let world = World::with_layers(limits, &["login"], |layer| layer);
-    assert_eq!(
-        answers(&world, "alice", &[401, 401, 401, 200]).await,
-        [401, 401, 401, 429]
-    );
-    assert!(
-        world
-            .limits
-            .reset("login", Header::new("x-user").key("alice"))
-            .await
-            .expect("an answer")
-    );
-    assert_eq!(answers(&world, "alice", &[200]).await, [200]);
-}
-
-/// A calendar quota alone has no count that is held.
-#[test]
-fn a_calendar_quota_alone() {
-    let text = r#"
-        [rules.login]
-        key = "header:x-user"
-        max-count = 1_000
-        per = "month"
-        lockout = { after = 3, hold = ["15m"], on = ["401"] }
-    "#;
-    let error = Rules::from_toml(text)
-        .expect_err("nothing would be held")
-        .to_string();
-    assert!(error.contains("expected a quota with a window"), "{error}");
 }

@@ -15,6 +15,7 @@ type TakeFn = dyn Fn(&dyn Store, &Ask) -> StoreFuture<Decision> + Send + Sync;
 type RefundFn = dyn Fn(&dyn Store, &Ask, &Receipt) -> StoreFuture<u64> + Send + Sync;
 type RenewFn = dyn Fn(&dyn Store, &Ask, &Receipt) -> StoreFuture<()> + Send + Sync;
 type ResetFn = dyn Fn(&dyn Store, &Ask) -> StoreFuture<bool> + Send + Sync;
+type ChangeFn = dyn Fn(&dyn Store, &Ask, &Change) -> StoreFuture<u64> + Send + Sync;
 type CapabilitiesFn = dyn Fn(&dyn Store) -> Capabilities + Send + Sync;
 type ConditionFn = dyn Fn(&dyn Store) -> Condition + Send + Sync;
 
@@ -27,6 +28,7 @@ pub struct Stub {
     owe: Arc<RefundFn>,
     renew: Arc<RenewFn>,
     reset: Arc<ResetFn>,
+    change: Arc<ChangeFn>,
     capabilities: Arc<CapabilitiesFn>,
     condition: Arc<ConditionFn>,
     fleet: Option<Arc<dyn Fleet>>,
@@ -44,6 +46,7 @@ impl Stub {
             owe: Arc::new(|inner, take, receipt| inner.owe(take, receipt)),
             renew: Arc::new(|inner, take, holder| inner.renew(take, holder)),
             reset: Arc::new(|inner, take| inner.reset(take)),
+            change: Arc::new(|inner, ask, change| inner.change(ask, change)),
             capabilities: Arc::new(|_| Capabilities::default()),
             condition: Arc::new(|_| Condition::default()),
             fleet: None,
@@ -199,6 +202,15 @@ impl Stub {
         Self { reset, ..self }
     }
 
+    /// All changes but refunds, what is owed, renewals and resets.
+    pub fn change_fn(
+        self,
+        change: impl Fn(&dyn Store, &Ask, &Change) -> StoreFuture<u64> + Send + Sync + 'static,
+    ) -> Self {
+        let change = Arc::new(change);
+        Self { change, ..self }
+    }
+
     /// Default: it can nothing but count.
     pub fn capabilities_fn(
         self,
@@ -274,7 +286,7 @@ impl Store for Stub {
             Change::Owe(receipt) => (self.owe)(&*self.inner, ask, receipt),
             Change::Renew(holder) => mapped((self.renew)(&*self.inner, ask, holder), |()| 1),
             Change::Forget => mapped((self.reset)(&*self.inner, ask), u64::from),
-            _ => self.inner.change(ask, change),
+            _ => (self.change)(&*self.inner, ask, change),
         }
     }
 
