@@ -56,25 +56,30 @@ fn texts(table: &Value, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// Those that were written by hand.
+/// Those that were written by hand. What does not say its part or its file has that of the one before.
 pub(crate) fn list() -> Vec<Mutant> {
     let table = table("list.toml");
-    let groups = table["tests"].as_array().expect("tables").iter();
-    let mutants = groups.flat_map(|group| {
-        let tests = texts(group, "run");
-        let mutants = group["mutant"].as_array().expect("tables").iter();
-        mutants.map(move |mutant| Mutant {
-            part: text(mutant, "part"),
-            what: text(mutant, "what"),
-            change: Change::Text {
-                file: text(mutant, "file"),
-                from: text(mutant, "from"),
-                to: text(mutant, "to"),
-            },
-            tests: tests.clone(),
-        })
-    });
-    mutants.collect()
+    let (mut mutants, mut part, mut file) = (Vec::new(), String::new(), String::new());
+    for group in table["tests"].as_array().expect("tables") {
+        for mutant in group["mutant"].as_array().expect("tables") {
+            for (key, known) in [("part", &mut part), ("file", &mut file)] {
+                if mutant.get(key).is_some() {
+                    *known = text(mutant, key);
+                }
+            }
+            mutants.push(Mutant {
+                part: part.clone(),
+                what: text(mutant, "what"),
+                change: Change::Text {
+                    file: file.clone(),
+                    from: text(mutant, "from"),
+                    to: text(mutant, "to"),
+                },
+                tests: texts(group, "run"),
+            });
+        }
+    }
+    mutants
 }
 
 /// Defects that were mended once.
