@@ -32,7 +32,7 @@ pub struct Take {
     keys: Option<Arc<[Option<Key>]>>,
     pub(crate) ask: Ask,
     /// The last refund of its path before it was asked: see
-    /// [`OpenCharges`](crate::waiting::OpenCharges).
+    /// [`OpenCharges`](crate::charge::OpenCharges).
     pub(crate) refunds_before: u64,
     /// The lane in which it waits, if its rule has some.
     pub(crate) lane: Option<u16>,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::charges::Charges;
 use super::meter::Meter;
+use super::open_charges::{OnClosed, OpenCharge};
 use super::path_state::PathState;
 use super::refund_queue::RefundQueue;
 use super::report::OnLockout;
@@ -14,7 +15,6 @@ use crate::question::Ask;
 use crate::store::{Store, StoreFuture};
 use crate::sync::lock;
 use crate::take::Take;
-use crate::waiting::{OnClosed, OpenCharge};
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///

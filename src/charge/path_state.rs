@@ -2,11 +2,11 @@ use std::fmt::Debug;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
+use super::open_charges::OpenCharges;
 use crate::decision::Source;
 use crate::metrics::{DecisionOutcome, RuleCounters, RuleSnapshot};
 use crate::rule::Rule;
 use crate::store::Capabilities;
-use crate::waiting::OpenCharges;
 
 /// The counters and the open charges of one path, which all its layers share.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::gate::Gate;
 use super::teller::Teller;
-use crate::charge::spawn;
+use crate::charge::{OnClosed, OpenCharges, spawn};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlight, InFlightCounter};
@@ -21,7 +21,6 @@ use crate::swept_map::SweptMap;
 use crate::sync::lock;
 use crate::take::Take;
 use crate::trace;
-use crate::waiting::{OnClosed, OpenCharges};
 
 /// A key has used a share of a [calendar quota](crate::rule::Policy::calendar): see
 /// [`Limits::on_crossing`](crate::Limits::on_crossing).

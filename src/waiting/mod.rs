@@ -1,6 +1,5 @@
-//! Requests and calls that wait for their turn instead of being denied, and the open charges: how
-//! many of this process may still be given back, which wakes waiters. A charge itself is in
-//! `src/charge/`.
+//! Requests and calls that wait for their turn instead of being denied. The open charges, whose end
+//! wakes waiters, are in `src/charge/`.
 //!
 //! ```text
 //! Gate ── denied, and may wait ──▶ Waiter, with a Place in the WaitQueues of its path
@@ -16,12 +15,10 @@
 //! `src/layer/waiting.rs` says what a denial means for a waiter: it knows takes and decisions.
 
 mod line;
-mod open_charges;
 mod places;
 mod wait_queue;
 mod waiter;
 
 pub(crate) use line::lane_of;
-pub(crate) use open_charges::{OnClosed, OpenCharge, OpenCharges};
-pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill};
+pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill, WaitQueues};
 pub(crate) use waiter::{Wait, WaitLimits, Waiter, WaitingSince};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::wait_queue::WaitQueues;
 use crate::sync::lock;
+use crate::waiting::WaitQueues;
 
 /// The charges of one path that this process may still give back, and the queues of the requests
 /// that wait for units of their counts. Clones are the same.
