@@ -4,14 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use super::open_charges::OpenCharges;
 use crate::decision::Source;
-use crate::metrics::{DecisionOutcome, RuleCounters, RuleSnapshot};
+use crate::metrics::{DecisionOutcome, KeyNotes, RuleCounters, RuleSnapshot};
 use crate::rule::Rule;
 use crate::store::Capabilities;
 
-/// The counters and the open charges of one path, which all its layers share.
+/// The counters, the notes of keys and the open charges of one path, which all its layers share.
 #[derive(Debug, Default)]
 pub(crate) struct PathState {
     pub(crate) counters: RuleCounters,
+    pub(crate) notes: KeyNotes,
     pub(crate) open: OpenCharges,
     /// How many were denied before anybody had waited, under rules with turns.
     pub(crate) denied_at_once: AtomicU32,
@@ -34,10 +35,13 @@ pub(crate) trait PathOwner: Debug + Send + Sync {
 }
 
 impl PathState {
-    /// A state with these counters and no open charge.
-    pub(crate) fn new(counters: RuleCounters) -> Arc<Self> {
-        let new = Self::default();
-        Arc::new(Self { counters, ..new })
+    /// A state with these counters, notes of keys, and no open charge.
+    pub(crate) fn new(counters: RuleCounters, notes: KeyNotes) -> Arc<Self> {
+        Arc::new(Self {
+            counters,
+            notes,
+            ..Self::default()
+        })
     }
 
     /// A snapshot of the counters under this rule, with the numbers of the requests that wait.

@@ -156,7 +156,7 @@ impl Gate {
     /// Notes by which quotas a request was decided: of its key, or of each of its subjects.
     #[inline]
     fn note_chosen(&self, take: &Take) {
-        let notes = &self.path.counters.notes;
+        let notes = &self.path.notes;
         match take.keys() {
             _ if !notes.are_on() => {}
             None => notes.chose(take.rule(), take.key()),
@@ -169,7 +169,7 @@ impl Gate {
 
     /// Notes whose request was denied: that of its key, or of the subjects that denied it.
     fn note_denied(&self, take: &Take, decision: &Decision) {
-        let notes = &self.path.counters.notes;
+        let notes = &self.path.notes;
         match take.keys() {
             _ if !notes.are_on() => {}
             None => notes.denied(take.rule(), take.key(), decision.verdict()),

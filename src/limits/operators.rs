@@ -320,7 +320,7 @@ impl Limits {
     pub(crate) fn last_chosen(&self, rule: &Arc<Rule>, key: &Key) -> Option<Arc<Rule>> {
         let last = lock(&self.paths.states)
             .get(rule.path())
-            .and_then(|it| it.counters.notes.last_rule(key))?;
+            .and_then(|it| it.notes.last_rule(key))?;
         rule.chosen_as(&last)
     }
 }

@@ -45,7 +45,7 @@ impl Paths {
             return Arc::clone(known);
         }
         let notes = KeyNotes::new(&self.limited);
-        let state = PathState::new(RuleCounters::new(near_limit, notes));
+        let state = PathState::new(RuleCounters::new(near_limit), notes);
         if self.is_stopping.load(Ordering::Acquire) {
             state.open.queues().close();
         }

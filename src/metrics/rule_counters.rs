@@ -3,7 +3,6 @@ use std::sync::{Arc, Mutex, Weak};
 
 #[cfg(feature = "tracing")]
 use super::denial_summary::DenialSummaries;
-use super::key_notes::KeyNotes;
 use super::named_counters::NamedCounters;
 use super::rule_snapshot::{DecisionOutcome, PlanSnapshot};
 use super::table::{Numbers, RuleSnapshot};
@@ -35,17 +34,15 @@ pub(crate) struct RuleCounters {
     #[cfg(feature = "tracing")]
     pub(crate) denials_log: SummedLog,
     pub(crate) lockout_lines: Arc<BoundedLines>,
-    pub(crate) notes: KeyNotes,
     /// What makes the keys of layers that have a key of their own.
     extractors: Mutex<Vec<Weak<dyn KeyExtractor>>>,
 }
 
 impl RuleCounters {
     /// Counters that count a request as near the limit from this part of a quota on.
-    pub(crate) fn new(near_limit_ratio: NearLimit, notes: KeyNotes) -> Self {
+    pub(crate) fn new(near_limit_ratio: NearLimit) -> Self {
         Self {
             near_limit_ratio,
-            notes,
             ..Self::default()
         }
     }

@@ -12,7 +12,7 @@ use crate::decision::Verdict;
 use crate::key::Key;
 use crate::rule::Rule;
 
-/// What the counters of a path note of keys, for pages and the fleet. While nobody watches, it is
+/// What is noted of the keys of a path, for pages and the fleet. While nobody watches, it is
 /// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct KeyNotes {
