@@ -274,6 +274,7 @@ fn rates(before: &RuleSnapshot, now: &RuleSnapshot) -> Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::Source;
 
     /// A path with a rule that has let so many requests through.
     fn counted(path: &str, number: u64) -> (RuleSnapshot, bool) {
@@ -317,7 +318,7 @@ mod tests {
         };
         for outcome in DecisionOutcome::ALL {
             let counters = RuleCounters::default();
-            counters.numbers.decisions[outcome as usize][0].add(1);
+            counters.count(outcome, Source::Local);
             let [allowed, denied, shadow] =
                 ["allowed", "denied", "shadow"].map(|name| shown(&counters, name));
             assert_eq!(allowed + denied + shadow, 1, "{outcome:?}");

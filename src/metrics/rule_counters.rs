@@ -97,7 +97,7 @@ impl RuleCounters {
     }
 
     #[inline]
-    fn count(&self, outcome: DecisionOutcome, source: Source) {
+    pub(crate) fn count(&self, outcome: DecisionOutcome, source: Source) {
         self.numbers.decisions[outcome as usize][source as usize].add(1);
     }
 
