@@ -111,6 +111,7 @@
 #![cfg_attr(not(feature = "full"), doc = include_str!("absent_links.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod activity;
 pub mod algorithm;
 mod base64;
 pub mod callback;

@@ -3,8 +3,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use super::open_charges::OpenCharges;
+use crate::activity::KeyNotes;
 use crate::decision::Source;
-use crate::metrics::{DecisionOutcome, KeyNotes, RuleCounters, RuleSnapshot};
+use crate::metrics::{DecisionOutcome, RuleCounters, RuleSnapshot};
 use crate::rule::Rule;
 use crate::store::Capabilities;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::metrics::key_notes::LimitedKey;
+use crate::activity::key_notes::LimitedKey;
 use crate::store::PeerReport;
 
 /// How a process fares. Another version may have written it: fields are added, and keep their names

@@ -6,10 +6,10 @@ use std::{env, fs};
 
 use super::OperatorKeys;
 use super::process::{MAX_LIMITED_KEYS, Process, short_name};
+use crate::activity::key_notes::{LimitedKey, RECENT};
+use crate::activity::rates::RateHistory;
 use crate::decision::Source;
 use crate::error::StoreErrorKind;
-use crate::metrics::key_notes::{LimitedKey, RECENT};
-use crate::metrics::rates::RateHistory;
 use crate::metrics::{DecisionOutcome, RuleSnapshot};
 use crate::store::{Fleet, OperatorKind};
 use crate::sync::lock;

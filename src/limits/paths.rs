@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 
+use crate::activity::{KeyNotes, LimitedKeys};
 use crate::charge::PathState;
-use crate::metrics::{KeyNotes, LimitedKeys, NearLimit, RuleCounters, Snapshot};
+use crate::metrics::{NearLimit, RuleCounters, Snapshot};
 use crate::question::{Ask, CountAsk};
 use crate::rule::Rules;
 use crate::sync::lock;

@@ -7,11 +7,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::Limits;
 use super::fleet::SECOND;
+use crate::activity::key_notes::LimitedKey;
 use crate::fleet::process::{
     BreakerReport, Facts, LastError, MAX_LIMITED_KEYS, Process, short_name,
 };
 use crate::metrics::RuleSnapshot;
-use crate::metrics::key_notes::LimitedKey;
 use crate::store::Store;
 use crate::sync::lock;
 

@@ -37,22 +37,17 @@
 //! went away before the store had answered is not counted.
 
 // Here stand numbers: what is counted (`rule_counters.rs`, `latency.rs`), what is read of it
-// (`rule_snapshot.rs`, `rates.rs` for the page, `denial_summary.rs` for the log) and how it is
-// published (`table.rs`, `samples.rs`). `key_notes/` notes keys. Who is shown them is said in
-// `src/page/` and `src/fleet/`.
+// (`rule_snapshot.rs`, `denial_summary.rs` for the log) and how it is published (`table.rs`,
+// `samples.rs`). What the page shows by second, and of keys, is in `src/activity/`.
 
 #[cfg(feature = "tracing")]
 mod denial_summary;
-#[cfg_attr(not(feature = "page"), path = "no_key_notes.rs")]
-pub(crate) mod key_notes;
 mod latency;
 mod named_counters;
 #[cfg(feature = "metrics")]
 mod publish;
 #[cfg(feature = "metrics")]
 mod publisher;
-#[cfg(feature = "page")]
-pub(crate) mod rates;
 mod rule_counters;
 mod rule_snapshot;
 #[cfg(feature = "metrics")]
@@ -61,7 +56,6 @@ mod table;
 
 pub use latency::LATENCY_BUCKETS;
 
-pub(crate) use key_notes::{KeyNotes, LimitedKeys};
 #[cfg(all(test, feature = "metrics"))]
 pub(crate) use publish::INTERVAL;
 #[cfg(all(feature = "config", feature = "metrics"))]

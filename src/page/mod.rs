@@ -89,9 +89,9 @@
 //! ```
 
 // Here stand the routes, what a browser may do, and the JSON. The rows and their bound come from
-// elsewhere: keys that are limited from `src/metrics/key_notes/`, through `src/limits/reports.rs`
-// and `src/fleet/` (`MAX_LIMITED_KEYS`), operators' keys from `src/fleet/operator_keys.rs`, rates from
-// `src/metrics/`. An operator's change is made by `src/limits/operators.rs`.
+// elsewhere: keys that are limited and rates from `src/activity/`, through `src/limits/reports.rs`
+// and `src/fleet/` (`MAX_LIMITED_KEYS`), operators' keys from `src/fleet/operator_keys.rs`. An
+// operator's change is made by `src/limits/operators.rs`.
 
 mod assets;
 mod cache;

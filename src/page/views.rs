@@ -6,11 +6,11 @@ use http::Uri;
 use serde_json::{Map, Value, json};
 
 use super::Page;
+use crate::activity::key_notes::RECENT;
+use crate::activity::rates::{NUMBERS, Step, series};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::metrics::RuleSnapshot;
-use crate::metrics::key_notes::RECENT;
-use crate::metrics::rates::{NUMBERS, Step, series};
 use crate::rule::{Policy, Rule, Subject};
 use crate::store::{OperatorKind, PeerReport, Store};
 use crate::sync::lock;
