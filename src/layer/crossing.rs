@@ -144,11 +144,11 @@ impl Crossings {
     }
 
     /// Notes that a plan by value may have a period, or that there was one.
-    pub(super) fn expect(&self) {
+    pub(crate) fn expect(&self) {
         self.is_expected.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_expected(&self) -> bool {
+    pub(crate) fn is_expected(&self) -> bool {
         self.is_expected.load(Ordering::Relaxed)
     }
 

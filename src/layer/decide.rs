@@ -59,20 +59,20 @@ pub(crate) enum Outcome {
 /// The permits of a request until its response has ended: its own, and that of a shadow rule.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestPermits {
-    pub(super) own: Option<Permit>,
-    pub(super) in_shadow: Option<LatePermit>,
+    pub(crate) own: Option<Permit>,
+    pub(crate) in_shadow: Option<LatePermit>,
 }
 
 impl RequestPermits {
     /// `None` if there are none.
-    pub(super) fn boxed(self) -> Option<Box<Self>> {
+    pub(crate) fn boxed(self) -> Option<Box<Self>> {
         (self.own.is_some() || self.in_shadow.is_some()).then(|| Box::new(self))
     }
 }
 
 /// How far the decision about a take is.
 #[allow(clippy::large_enum_variant, reason = "a box would cost an allocation")]
-pub(super) enum Deciding {
+pub(crate) enum Deciding {
     Done(Outcome),
     /// The store has not answered yet.
     Asked(AskedTake),
@@ -122,7 +122,7 @@ pub(crate) struct WaitingTake {
 
 impl Outcome {
     /// What the rule says where the store has failed.
-    pub(super) fn undecided(rule: Arc<Rule>, error: StoreError) -> Self {
+    pub(crate) fn undecided(rule: Arc<Rule>, error: StoreError) -> Self {
         match rule.on_error() {
             Some(OnError::Proceed) => Self::Proceed(rule, Cause::Store(error, Instead::Rule)),
             _ => Self::Failed(rule, Cause::Store(error, Instead::Nothing)),
@@ -130,7 +130,7 @@ impl Outcome {
     }
 
     /// The same for a caller that wants nothing to proceed.
-    pub(super) fn refused_on_error(self) -> Self {
+    pub(crate) fn refused_on_error(self) -> Self {
         match self {
             Self::Proceed(rule, Cause::Store(error, _)) => {
                 Self::Failed(rule, Cause::Store(error, Instead::Nothing))
@@ -139,7 +139,7 @@ impl Outcome {
         }
     }
 
-    pub(super) fn rule(&self) -> &Arc<Rule> {
+    pub(crate) fn rule(&self) -> &Arc<Rule> {
         match self {
             Self::Allowed(charge, ..) => charge.take().rule(),
             Self::Denied(take, _) => take.rule(),
@@ -147,7 +147,7 @@ impl Outcome {
         }
     }
 
-    pub(super) fn decision(&self) -> Option<&Decision> {
+    pub(crate) fn decision(&self) -> Option<&Decision> {
         match self {
             Self::Allowed(charge, ..) => Some(charge.decision()),
             Self::Denied(_, decision) => Some(decision),
@@ -159,7 +159,7 @@ impl Outcome {
 impl Deciding {
     /// The outcome, when it is there. A take that has waited is made `anew` before it is asked
     /// about again.
-    pub(super) async fn outcome<E>(
+    pub(crate) async fn outcome<E>(
         mut self,
         gate: &Arc<Gate>,
         mut anew: impl FnMut(Arc<Rule>) -> Result<Take, E>,
@@ -191,12 +191,12 @@ impl Deciding {
 
 impl AskedTake {
     /// When the store was asked.
-    pub(super) fn since(&self) -> Instant {
+    pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
     /// How far the decision is once the store has answered.
-    pub(super) fn poll(self: Pin<&mut Self>, gate: &Gate, cx: &mut Context<'_>) -> Poll<Deciding> {
+    pub(crate) fn poll(self: Pin<&mut Self>, gate: &Gate, cx: &mut Context<'_>) -> Poll<Deciding> {
         const DONE: &str = "polled after the answer";
         let this = self.project();
         let span = &this.question.as_ref().expect(DONE).span;
@@ -218,7 +218,7 @@ impl Gate {
     /// Decides about a take that has just arrived, or has waited, of a request with these
     /// extensions, if there is one: outer layers may have let it wait, or know of an outage.
     #[inline]
-    pub(super) fn decide(
+    pub(crate) fn decide(
         &self,
         mut take: Take,
         waiter: Option<Box<Waiter>>,
@@ -455,7 +455,7 @@ fn waiting(
 /// A store is not asked for what it does not know: takes over several counts, permits, periods of
 /// the calendar.
 #[inline]
-pub(super) fn check_capabilities(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
+pub(crate) fn check_capabilities(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
     let mut specs = take.counts().iter().map(|it| it.spec());
     let has_calendar = specs.any(|it| it.calendar().is_some());
     if take.is_joint() || has_calendar {
