@@ -100,6 +100,7 @@
 mod action;
 mod admitted;
 mod call;
+mod counting;
 mod crossing;
 mod decide;
 mod gate;

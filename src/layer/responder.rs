@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum_core::response::Response;
@@ -17,16 +16,13 @@ use crate::callback::{
     Recovery, grpc, guarded, internal_error, key_refused, recover,
 };
 use crate::charge::{Charge, Denial, LayerResponse};
-use crate::decision::{Decision, QuotaState, Source, Verdict};
+use crate::decision::{Decision, QuotaState, Source};
 use crate::error::StoreError;
-use crate::metrics::DecisionOutcome;
 use crate::question::CountAsk;
+use crate::rule::Rule;
 use crate::rule::headers::Headers;
-use crate::rule::{Policy, Rule};
 use crate::take::Take;
-use crate::trace::TakeSpan;
 use crate::waiting::WaitingSince;
-use crate::warning::{Warning, WarningKind};
 
 impl Gate {
     /// What becomes of a request, when its take is decided.
@@ -114,115 +110,6 @@ impl Gate {
             }
             Outcome::Failed(rule, cause) => return Err(Refusal::Failed(rule, cause)),
         }))
-    }
-
-    /// Counts the outcome of a request or a check, and logs a denial: once, however often it has
-    /// asked, and not where an error callback answers in place of the decision.
-    pub(super) fn count(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Allowed(charge, ..) => self.count_decision(charge.take(), charge.decision()),
-            Outcome::Denied(take, decision) => {
-                self.count_decision(take, decision);
-                // Who is blocked is in a list of its own.
-                if decision.source() != Source::Operator {
-                    self.note_denied(take, decision);
-                }
-                self.log_denial(take, decision);
-                if decision.verdict() == Verdict::Never {
-                    self.warn_of_cost(take, decision);
-                }
-                if take.lane.is_some() && self.path.open.queues().numbers()[1] == 0 {
-                    self.warn_of_turns(take);
-                }
-            }
-            Outcome::Proceed(rule, _) => {
-                self.path.counters.numbers.proceeded.add(1);
-                self.warn_of_open_lockout(rule, "Recovery::Proceed");
-            }
-            Outcome::Pass(..) | Outcome::Failed(..) => {}
-        }
-    }
-
-    fn count_decision(&self, take: &Take, decision: &Decision) {
-        self.note_chosen(take);
-        if let Some(watch) = self.watch(take) {
-            watch.look(decision);
-        }
-        self.path
-            .counters
-            .decided(take.rule(), decision, take.cost());
-    }
-
-    /// Notes by which quotas a request was decided: of its key, or of each of its subjects.
-    #[inline]
-    fn note_chosen(&self, take: &Take) {
-        let notes = &self.path.notes;
-        match take.keys() {
-            _ if !notes.are_on() => {}
-            None => notes.chose(take.rule(), take.key()),
-            Some(_) => {
-                let keys = take.keys_of_subjects(|_| Some(()));
-                keys.for_each(|(key, ())| notes.chose(take.rule(), &key));
-            }
-        }
-    }
-
-    /// Notes whose request was denied: that of its key, or of the subjects that denied it.
-    fn note_denied(&self, take: &Take, decision: &Decision) {
-        let notes = &self.path.notes;
-        match take.keys() {
-            _ if !notes.are_on() => {}
-            None => notes.denied(take.rule(), take.key(), decision.verdict()),
-            Some(_) => {
-                let locked = take
-                    .lockout_count()
-                    .filter(|_| decision.is_denied_by_lockout());
-                let locked = locked.map(|count| count.places(take.rule().counts()));
-                let reset = |places: &[usize]| {
-                    if locked == Some(places) {
-                        return decision.retry_after();
-                    }
-                    let states = places.iter().filter_map(|at| decision.quotas().get(*at));
-                    let denying = states.filter(|state| state.is_exceeded());
-                    denying.map(QuotaState::reset_after).max()
-                };
-                for (key, reset) in take.keys_of_subjects(reset) {
-                    // Another subject may deny the request for longer. Of permits nobody knows.
-                    let verdict = match decision.retry_after() {
-                        None => Verdict::Never,
-                        Some(retry_after) if reset.is_zero() => Verdict::Busy { retry_after },
-                        Some(wait) => Verdict::Denied {
-                            retry_after: wait.min(reset),
-                        },
-                    };
-                    notes.denied(take.rule(), &key, verdict);
-                }
-            }
-        }
-    }
-
-    /// Turns of those that wait, under which nobody has waited yet.
-    #[cold]
-    fn warn_of_turns(&self, take: &Take) {
-        if self.path.denied_at_once.fetch_add(1, Ordering::Relaxed) == 99 {
-            let warning = Warning::named(WarningKind::NobodyWaits, "fair-by");
-            self.warnings.add(warning.about(take.rule().path()));
-        }
-    }
-
-    /// No wait helps a request that costs more than a quota: a mistake, unless the quota is 0.
-    #[cold]
-    fn warn_of_cost(&self, take: &Take, decision: &Decision) {
-        let algorithm = take.rule().algorithm().algorithm();
-        let is_below = |policy: &&Policy| {
-            let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(take.cost()));
-            !policy.is_concurrent() && quota.max() > 0 && algorithm.limit(&quota) < cost
-        };
-        let mut denied_by = decision.denied_by(take.rule().policies());
-        if let Some(policy) = denied_by.find(is_below) {
-            let warning = Warning::with_name(WarningKind::CostAboveQuota, policy.name());
-            self.warnings.add(warning.about(take.rule().path()));
-        }
     }
 
     /// Admits a request that was charged.
@@ -477,80 +364,5 @@ impl Outcome {
         let decision = self.decision()?;
         let failure = decision.failure()?.clone();
         Some(Cause::Store(failure, Instead::Fallback(decision.clone())))
-    }
-}
-
-// What a layer tells `tracing` about its decisions.
-//
-// | level | what | how often |
-// |---|---|---|
-// | warn | decisions begin to fail, and are made again | once for each change |
-// | info | a summary: the path, requests denied and allowed, since when: the one before, or the start | for each rule, at a denial, at most every 10 s |
-// | debug | a denial: its quotas without room, cost, retry-after, store, outcome | for each denial |
-// | debug | the span `tidegate.take` around the call of the store | for each question |
-//
-// Keys are in none of them, unless [`trace_hashed_keys`] asks for their hashes. Nothing is
-// formatted that no subscriber wants, and without the feature `tracing` nothing is left of this.
-//
-// [`trace_hashed_keys`]: super::RateLimitLayer
-
-impl TakeSpan {
-    /// The end of the span.
-    #[inline]
-    pub(super) fn record_answer(&self, answer: &Result<Decision, StoreError>) {
-        self.record(|| match answer {
-            Ok(decision) => {
-                let outcome = DecisionOutcome::from_decision(decision).name();
-                let source = decision.source().name();
-                vec![
-                    ("outcome", outcome.to_owned()),
-                    ("source", source.to_owned()),
-                ]
-            }
-            Err(error) => vec![("error", error.to_string())],
-        });
-    }
-}
-
-impl Gate {
-    /// A debug event for each denial, and a summary of the rule's denials at most every 10 s.
-    #[inline]
-    fn log_denial(&self, take: &Take, decision: &Decision) {
-        #[cfg(feature = "tracing")]
-        {
-            if tracing::enabled!(tracing::Level::DEBUG) {
-                self.log_one_denial(take, decision);
-            }
-            self.path.counters.denials_log.happened(|| {
-                let (path, name) = (
-                    Arc::clone(&self.path),
-                    Arc::clone(take.rule().shared_path()),
-                );
-                move || path.counters.log_denials(&name)
-            });
-        }
-        #[cfg(not(feature = "tracing"))]
-        let _ = (take, decision);
-    }
-
-    #[cfg(feature = "tracing")]
-    fn log_one_denial(&self, take: &Take, decision: &Decision) {
-        let quotas = decision.denied_by(take.rule().policies());
-        let quotas: Vec<_> = quotas.map(Policy::name).collect();
-        let key = self.options.traces_keys.then(|| take.key().hashed());
-        let key = key.map(tracing::field::display);
-        tracing::debug!(
-            path = take.rule().path(),
-            quotas = quotas.join(","),
-            cost = take.cost(),
-            // Rounded to milliseconds, which a log shows without the noise of a double.
-            retry_after_seconds = decision
-                .retry_after()
-                .map(|time| time.as_millis() as f64 / 1_000.0),
-            source = decision.source().name(),
-            outcome = DecisionOutcome::from_decision(decision).name(),
-            key,
-            "denied"
-        );
     }
 }
