@@ -9,7 +9,7 @@ use super::gate::Gate;
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
-use crate::rule::Policy;
+use crate::rule::{OnError, Policy, Rule};
 use crate::take::Take;
 use crate::trace::TakeSpan;
 use crate::warning::{Warning, WarningKind};
@@ -71,6 +71,16 @@ impl Gate {
                 self.warn_of_open_lockout(rule, "Recovery::Proceed");
             }
             Outcome::Pass(..) | Outcome::Failed(..) => {}
+        }
+    }
+
+    /// Something lets a request through without a decision: under a lock-out that is a mistake.
+    pub(super) fn warn_of_open_lockout(&self, rule: &Rule, what: &'static str) {
+        if rule.counts_failures() && rule.on_error() != Some(OnError::Proceed) {
+            self.log.open_lockout.get_or_init(|| {
+                let warning = Warning::named(WarningKind::LockoutFailsOpen, what);
+                self.warnings.add(warning.about(rule.path()));
+            });
         }
     }
 

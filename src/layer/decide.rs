@@ -24,16 +24,16 @@ use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
 use super::gate::Gate;
-use super::outage::{Outage, capabilities};
+use super::outage::Outage;
 use super::shadow_take::ask_in_shadow;
 use super::waiting::{AskedAt, denied_behind, left_of};
-use crate::callback::{Cause, Instead};
+use crate::callback::{Cause, Instead, caught};
 use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::fleet::OperatorVerdict;
 use crate::rule::{OnError, Rule};
-use crate::store::capabilities::DEFAULT_TIMEOUT;
+use crate::store::capabilities::{Capabilities, DEFAULT_TIMEOUT};
 use crate::store::{Store, StoreFuture};
 use crate::take::Take;
 use crate::trace::{self, TakeSpan};
@@ -450,6 +450,11 @@ fn waiting(
         answered_at: Instant::now(),
         waiter,
     })
+}
+
+/// What a store can do; nothing special if it panics about that.
+pub(crate) fn capabilities(store: &Arc<dyn Store>) -> Capabilities {
+    caught("store", "", || store.capabilities()).unwrap_or_default()
 }
 
 /// A store is not asked for what it does not know: takes over several counts, permits, periods of

@@ -1,100 +1,18 @@
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use http::HeaderMap;
-use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep};
 
 use super::gate::{Gate, RuleSource};
+use super::warnings::Warnings;
 use crate::callback::caught;
 use crate::charge::Permit;
 use crate::key::silent_peers::FOUND;
 use crate::key::{KeyExtractor, has_token};
-use crate::rule::{OnError, Rule, SharedRules, WeakRules, may_be_everyone};
+use crate::rule::{Rule, may_be_everyone};
 use crate::store::Store;
-use crate::sync::{OwnedTask, lock};
 use crate::take::Take;
 use crate::warning::{Warning, WarningKind};
-
-/// The warnings that the layers of one application have found.
-#[derive(Debug, Default)]
-pub(crate) struct Warnings {
-    found: Mutex<Vec<Warning>>,
-    first_request: OnceLock<Instant>,
-    /// Waits until the application has started.
-    task: OnceLock<OwnedTask>,
-}
-
-impl Warnings {
-    pub(crate) const MAX: usize = 1_000;
-    /// How many of them may be about paths without a rule: clients may choose such paths.
-    pub(crate) const MAX_WITHOUT_RULE: usize = Self::MAX / 10;
-    /// By then an application has made its layers.
-    const STARTED_AFTER: Duration = Duration::from_secs(10);
-
-    /// Logs a warning of a new kind or path, and remembers it.
-    pub(crate) fn add(&self, warning: Warning) {
-        let is_known = |known: &Warning| (known.kind, &known.path) == (warning.kind, &warning.path);
-        let mut found = lock(&self.found);
-        let of_kind = found.iter().filter(|it| it.kind == warning.kind);
-        let has_room = match warning.kind {
-            WarningKind::NoRule | WarningKind::NoCharges => {
-                of_kind.count() < Self::MAX_WITHOUT_RULE
-            }
-            _ => found.len() < Self::MAX,
-        };
-        if has_room && !found.iter().any(is_known) {
-            found.push(warning.clone());
-            drop(found);
-            warning.log();
-        }
-    }
-
-    /// What the rule itself shows.
-    pub(crate) fn of_rule(rule: &Rule) -> impl Iterator<Item = Warning> + use<> {
-        let of_log = rule.has_large_log();
-        let of_log = of_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
-        let is_lost = rule.is_shadow() && rule.settles() && !rule.is_outgoing();
-        let of_dry_run = is_lost.then(|| Warning::named(WarningKind::SettlesInShadow, "settles"));
-        of_log.into_iter().chain(of_dry_run)
-    }
-
-    /// What requests have shown so far.
-    pub(crate) fn found(&self) -> Vec<Warning> {
-        lock(&self.found).clone()
-    }
-
-    /// Whether requests have come for so long that all layers are made.
-    pub(crate) fn has_started(&self) -> bool {
-        let first = self.first_request.get();
-        first.is_some_and(|first| first.elapsed() >= Self::STARTED_AFTER)
-    }
-
-    /// Notes the first request. When the application has started, it is logged which of these
-    /// rules no layer uses.
-    fn begin(self: &Arc<Self>, rules: WeakRules) {
-        if self.first_request.set(Instant::now()).is_err() {
-            return;
-        }
-        let warnings = Arc::downgrade(self);
-        if let Ok(runtime) = Handle::try_current() {
-            let task = runtime.spawn(async move {
-                sleep(Self::STARTED_AFTER).await;
-                if let Some((warnings, rules)) = warnings.upgrade().zip(rules.upgrade()) {
-                    warnings.log_unused(&rules);
-                }
-            });
-            let _ = self.task.set(OwnedTask(task.abort_handle()));
-        }
-    }
-
-    fn log_unused(&self, rules: &SharedRules) {
-        for path in rules.paths_without_layer() {
-            self.add(Warning::new(WarningKind::UnusedRule).about(&path));
-        }
-    }
-}
 
 /// The first requests of a layer, which are all looked at for mistakes in the set-up.
 const ALL: u32 = 100;
@@ -158,16 +76,6 @@ impl Gate {
         if keys.any(|key| has_token(key.as_str())) {
             let warning = Warning::new(WarningKind::ReadableToken);
             self.warnings.add(warning.about(take.rule().path()));
-        }
-    }
-
-    /// Something lets a request through without a decision: under a lock-out that is a mistake.
-    pub(super) fn warn_of_open_lockout(&self, rule: &Rule, what: &'static str) {
-        if rule.counts_failures() && rule.on_error() != Some(OnError::Proceed) {
-            self.log.open_lockout.get_or_init(|| {
-                let warning = Warning::named(WarningKind::LockoutFailsOpen, what);
-                self.warnings.add(warning.about(rule.path()));
-            });
         }
     }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 use http::Extensions;
 use tokio::time::Instant;
 
-use crate::callback::caught;
+use super::decide::capabilities;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Store;
-use crate::store::capabilities::{Capabilities, DEFAULT_TIMEOUT, ServerId};
+use crate::store::capabilities::{DEFAULT_TIMEOUT, ServerId};
 
 /// The stores that gave no decision to the outer layers of a request, in its extensions.
 ///
@@ -68,11 +68,6 @@ impl Outages {
         let outage = known.find(|outage| outage.until > now && outage.store == store);
         outage.map(|outage| Box::new(outage.error.clone()))
     }
-}
-
-/// What a store can do; nothing special if it panics about that.
-pub(super) fn capabilities(store: &Arc<dyn Store>) -> Capabilities {
-    caught("store", "", || store.capabilities()).unwrap_or_default()
 }
 
 /// Tells stores apart: all handles to one server are one store.

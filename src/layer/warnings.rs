@@ -1,0 +1,88 @@
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use crate::rule::{Rule, SharedRules, WeakRules};
+use crate::sync::{OwnedTask, lock};
+use crate::warning::{Warning, WarningKind};
+
+/// The warnings that the layers of one application have found.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    found: Mutex<Vec<Warning>>,
+    first_request: OnceLock<Instant>,
+    /// Waits until the application has started.
+    task: OnceLock<OwnedTask>,
+}
+
+impl Warnings {
+    pub(crate) const MAX: usize = 1_000;
+    /// How many of them may be about paths without a rule: clients may choose such paths.
+    pub(crate) const MAX_WITHOUT_RULE: usize = Self::MAX / 10;
+    /// By then an application has made its layers.
+    const STARTED_AFTER: Duration = Duration::from_secs(10);
+
+    /// Logs a warning of a new kind or path, and remembers it.
+    pub(crate) fn add(&self, warning: Warning) {
+        let is_known = |known: &Warning| (known.kind, &known.path) == (warning.kind, &warning.path);
+        let mut found = lock(&self.found);
+        let of_kind = found.iter().filter(|it| it.kind == warning.kind);
+        let has_room = match warning.kind {
+            WarningKind::NoRule | WarningKind::NoCharges => {
+                of_kind.count() < Self::MAX_WITHOUT_RULE
+            }
+            _ => found.len() < Self::MAX,
+        };
+        if has_room && !found.iter().any(is_known) {
+            found.push(warning.clone());
+            drop(found);
+            warning.log();
+        }
+    }
+
+    /// What the rule itself shows.
+    pub(crate) fn of_rule(rule: &Rule) -> impl Iterator<Item = Warning> + use<> {
+        let of_log = rule.has_large_log();
+        let of_log = of_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
+        let is_lost = rule.is_shadow() && rule.settles() && !rule.is_outgoing();
+        let of_dry_run = is_lost.then(|| Warning::named(WarningKind::SettlesInShadow, "settles"));
+        of_log.into_iter().chain(of_dry_run)
+    }
+
+    /// What requests have shown so far.
+    pub(crate) fn found(&self) -> Vec<Warning> {
+        lock(&self.found).clone()
+    }
+
+    /// Whether requests have come for so long that all layers are made.
+    pub(crate) fn has_started(&self) -> bool {
+        let first = self.first_request.get();
+        first.is_some_and(|first| first.elapsed() >= Self::STARTED_AFTER)
+    }
+
+    /// Notes the first request. When the application has started, it is logged which of these
+    /// rules no layer uses.
+    pub(crate) fn begin(self: &Arc<Self>, rules: WeakRules) {
+        if self.first_request.set(Instant::now()).is_err() {
+            return;
+        }
+        let warnings = Arc::downgrade(self);
+        if let Ok(runtime) = Handle::try_current() {
+            let task = runtime.spawn(async move {
+                sleep(Self::STARTED_AFTER).await;
+                if let Some((warnings, rules)) = warnings.upgrade().zip(rules.upgrade()) {
+                    warnings.log_unused(&rules);
+                }
+            });
+            let _ = self.task.set(OwnedTask(task.abort_handle()));
+        }
+    }
+
+    pub(crate) fn log_unused(&self, rules: &SharedRules) {
+        for path in rules.paths_without_layer() {
+            self.add(Warning::new(WarningKind::UnusedRule).about(&path));
+        }
+    }
+}
