@@ -9,7 +9,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decide::{AskedTake, Outcome, RequestPermits, WaitingTake};
+use super::decisions::{AskedTake, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};

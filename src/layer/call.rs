@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::action::Admission;
 use super::admitted::Admitted;
-use super::decide::{Outcome, RequestPermits};
+use super::decisions::{Outcome, RequestPermits};
 use super::gate::Gate;
 use super::refused::{CallError, Refused, no_head};
 use super::subject_keys::SubjectKeys;

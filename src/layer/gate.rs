@@ -7,10 +7,8 @@ use http::request::Parts;
 use http::{Extensions, Request};
 
 use super::action::{Action, Begun};
-use super::decide::{Outcome, capabilities};
+use super::decisions::{Outcome, StoreLog, Warnings, capabilities};
 use super::options::Options;
-use super::store_log::StoreLog;
-use super::warnings::Warnings;
 use crate::callback::{Cause, Panicked, caught};
 use crate::charge::{PathState, RefundQueue};
 use crate::error::{KeyError, KeyErrorKind};

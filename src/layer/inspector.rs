@@ -3,8 +3,8 @@ use std::sync::atomic::Ordering;
 
 use http::HeaderMap;
 
+use super::decisions::Warnings;
 use super::gate::{Gate, RuleSource};
-use super::warnings::Warnings;
 use crate::callback::caught;
 use crate::charge::Permit;
 use crate::key::silent_peers::FOUND;

@@ -6,7 +6,7 @@ use axum_core::response::Response;
 use http::request::Parts;
 
 use super::action::Action;
-use super::decide::{Outcome, check_capabilities};
+use super::decisions::{Outcome, check_capabilities};
 use super::gate::Gate;
 use super::headers::{reset, shown};
 use crate::callback::{AnswerReason, push_json};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::response;
 
-use super::crossing::Crossings;
+use super::decisions::Crossings;
 use crate::callback::{DegradeCallback, ErrorCallback, Form};
 use crate::charge::OnLockout;
 use crate::key::KeyExtractor;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use http::Extensions;
 use tokio::time::Instant;
 
-use super::decide::capabilities;
+use super::decisions::capabilities;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Store;
 use crate::store::capabilities::{DEFAULT_TIMEOUT, ServerId};

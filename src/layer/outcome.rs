@@ -4,7 +4,7 @@ use http::{StatusCode, response};
 use http_body::Frame;
 
 use super::action::Admission;
-use super::decide::RequestPermits;
+use super::decisions::RequestPermits;
 use super::gate::Gate;
 use crate::callback::caught;
 use crate::charge::{Charge, Effect, FrameWatcher, LayerResponse};

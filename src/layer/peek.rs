@@ -1,8 +1,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::decisions::Warnings;
 use super::subject_keys::SubjectKeys;
-use super::warnings::Warnings;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::fleet::OperatorKeys;

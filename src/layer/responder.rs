@@ -7,7 +7,7 @@ use http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
-use super::decide::{Deciding, Outcome, RequestPermits, WaitingTake};
+use super::decisions::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::headers::{set_retry_after, shown_retry_after, whole_seconds};
 use super::outage::Outage;

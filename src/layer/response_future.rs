@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::action::{Action, Admission, Begun, marked};
-use super::decide::AskedTake;
+use super::decisions::AskedTake;
 use super::gate::Gate;
 use super::upload::Upload;
 use crate::callback::{AnswerForm, BoxFuture, internal_error};

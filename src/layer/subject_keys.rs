@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::decide::check_capabilities;
+use super::decisions::check_capabilities;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::{Rule, Subject};

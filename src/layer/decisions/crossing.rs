@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::gate::Gate;
+use super::super::gate::Gate;
 use super::teller::Teller;
 use crate::charge::{OnClosed, OpenCharges, spawn};
 use crate::decision::{Decision, QuotaState, Source, Verdict};

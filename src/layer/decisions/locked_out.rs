@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::gate::Gate;
+use super::super::gate::Gate;
 use super::teller::Teller;
 use crate::charge::OnLockout;
 use crate::key::Key;

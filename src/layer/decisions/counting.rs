@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::super::gate::Gate;
 use super::decide::Outcome;
-use super::gate::Gate;
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
@@ -26,7 +26,7 @@ use crate::warning::{Warning, WarningKind};
 // Keys are in none of them, unless [`trace_hashed_keys`] asks for their hashes. Nothing is
 // formatted that no subscriber wants, and without the feature `tracing` nothing is left of this.
 //
-// [`trace_hashed_keys`]: super::RateLimitLayer
+// [`trace_hashed_keys`]: crate::RateLimitLayer
 
 impl TakeSpan {
     /// The end of the span.
@@ -49,7 +49,7 @@ impl TakeSpan {
 impl Gate {
     /// Counts the outcome of a request or a check, and logs a denial: once, however often it has
     /// asked, and not where an error callback answers in place of the decision.
-    pub(super) fn count(&self, outcome: &Outcome) {
+    pub(crate) fn count(&self, outcome: &Outcome) {
         match outcome {
             Outcome::Allowed(charge, ..) => self.count_decision(charge.take(), charge.decision()),
             Outcome::Denied(take, decision) => {
@@ -75,7 +75,7 @@ impl Gate {
     }
 
     /// Something lets a request through without a decision: under a lock-out that is a mistake.
-    pub(super) fn warn_of_open_lockout(&self, rule: &Rule, what: &'static str) {
+    pub(crate) fn warn_of_open_lockout(&self, rule: &Rule, what: &'static str) {
         if rule.counts_failures() && rule.on_error() != Some(OnError::Proceed) {
             self.log.open_lockout.get_or_init(|| {
                 let warning = Warning::named(WarningKind::LockoutFailsOpen, what);
@@ -84,7 +84,7 @@ impl Gate {
         }
     }
 
-    pub(super) fn count_decision(&self, take: &Take, decision: &Decision) {
+    pub(crate) fn count_decision(&self, take: &Take, decision: &Decision) {
         self.note_chosen(take);
         if let Some(watch) = self.watch(take) {
             watch.look(decision);

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::gate::Gate;
+use super::super::gate::Gate;
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::question::CountAsk;
 use crate::rule::Rule;

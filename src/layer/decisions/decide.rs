@@ -23,8 +23,8 @@ use http::Extensions;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::gate::Gate;
-use super::outage::Outage;
+use super::super::gate::Gate;
+use super::super::outage::Outage;
 use super::shadow_take::ask_in_shadow;
 use super::waiting::{AskedAt, denied_behind, left_of};
 use crate::callback::{Cause, Instead, caught};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::super::gate::Gate;
 use super::crossing::CrossingWatch;
 use super::decide::{Outcome, RequestPermits, ask};
-use super::gate::Gate;
 use crate::callback::caught;
 use crate::charge::{Charge, LateCharge, LatePermit, OnLockout, PathState, RefundQueue, spawn};
 use crate::decision::Decision;
