@@ -6,5 +6,3 @@
 pub(crate) mod key_notes;
 #[cfg(feature = "page")]
 pub(crate) mod rates;
-
-pub(crate) use key_notes::{KeyNotes, LimitedKeys};

@@ -1,9 +1,9 @@
 use std::fmt::Debug;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, OnceLock};
 
 use super::open_charges::OpenCharges;
-use crate::activity::KeyNotes;
+use crate::activity::key_notes::KeyNotes;
 use crate::decision::Source;
 use crate::metrics::{DecisionOutcome, RuleCounters, RuleSnapshot};
 use crate::rule::Rule;
@@ -36,15 +36,6 @@ pub(crate) trait PathOwner: Debug + Send + Sync {
 }
 
 impl PathState {
-    /// A state with these counters, notes of keys, and no open charge.
-    pub(crate) fn new(counters: RuleCounters, notes: KeyNotes) -> Arc<Self> {
-        Arc::new(Self {
-            counters,
-            notes,
-            ..Self::default()
-        })
-    }
-
     /// A snapshot of the counters under this rule, with the numbers of the requests that wait.
     pub(crate) fn snapshot(&self, rule: &Rule) -> RuleSnapshot {
         let mut counted = self.with_waiting(self.counters.snapshot(rule));

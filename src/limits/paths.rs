@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 
-use crate::activity::{KeyNotes, LimitedKeys};
+use crate::activity::key_notes::{KeyNotes, LimitedKeys};
 use crate::charge::PathState;
 use crate::metrics::{NearLimit, RuleCounters, Snapshot};
 use crate::question::{Ask, CountAsk};
@@ -45,8 +45,11 @@ impl Paths {
         if let Some(known) = paths.get(path) {
             return Arc::clone(known);
         }
-        let notes = KeyNotes::new(&self.limited);
-        let state = PathState::new(RuleCounters::new(near_limit), notes);
+        let state = Arc::new(PathState {
+            counters: RuleCounters::new(near_limit),
+            notes: KeyNotes::new(&self.limited),
+            ..PathState::default()
+        });
         if self.is_stopping.load(Ordering::Acquire) {
             state.open.queues().close();
         }
