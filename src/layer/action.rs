@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::decisions::{AskedTake, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
-use super::outage::Outage;
+use super::outer_layers::Outage;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
 use crate::charge::{Answers, Charge, LateCharge, LayerResponse, WatchedBody};
 use crate::decision::Decision;
@@ -127,7 +127,7 @@ impl Admission {
         B::Error: Into<BoxError>,
     {
         let is_charged = self.answer.is_some() || self.shadow.is_some();
-        let is_read = is_charged && self.gate.reads_response(&self.rule);
+        let is_read = is_charged && self.gate.decider.reads_response(&self.rule);
         let mut response = if is_read || self.permits.is_some() {
             self.watch_response(response, is_read)
         } else {
@@ -168,7 +168,10 @@ impl Admission {
         let is_upgrade = status == 101 || self.is_connect && status.is_success();
         if is_upgrade && self.permits.is_some() {
             let warning = Warning::new(WarningKind::PermitOfUpgrade);
-            self.gate.warnings.add(warning.about(self.rule.path()));
+            self.gate
+                .decider
+                .warnings
+                .add(warning.about(self.rule.path()));
         }
         match (self.permits.take(), late_failure) {
             (None, None) => response.map(Body::new),

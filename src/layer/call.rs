@@ -16,7 +16,7 @@ use crate::error::KeyError;
 use crate::key::Key;
 use crate::rule::{Plan, Rule, Subject};
 use crate::take::Take;
-use crate::waiting::lane_of;
+use crate::waiting::{Wait, lane_of};
 
 /// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
 /// is a question: see [`Limits::check`](crate::Limits::check).
@@ -307,7 +307,10 @@ impl Call {
         let outcome = match self.take(&gate, rule, keys) {
             Ok(take) => {
                 let anew = |rule| self.take(&gate, rule, self.keys.clone());
-                let outcome = gate.decide(take, None, None).outcome(&gate, anew).await;
+                gate.inspect_keys(&take);
+                let decider = &gate.decider;
+                let deciding = decider.decide(take, Wait::May(None), None);
+                let outcome = deciding.outcome(decider, anew).await;
                 outcome.unwrap_or_else(|outcome| *outcome)
             }
             Err(outcome) => *outcome,

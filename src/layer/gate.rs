@@ -1,94 +1,43 @@
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{Extensions, Request};
 
 use super::action::{Action, Begun};
-use super::decisions::{Outcome, StoreLog, Warnings, capabilities};
+use super::decisions::{Decider, Outcome, RuleSource};
 use super::options::Options;
 use crate::callback::{Cause, Panicked, caught};
-use crate::charge::{PathState, RefundQueue};
 use crate::error::{KeyError, KeyErrorKind};
-use crate::fleet::OperatorKeys;
-use crate::in_flight_counter::InFlightCounter;
 use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::metrics::RuleSnapshot;
 use crate::rule::{Exemptions, Plan, Rule, SharedRules};
-use crate::store::{Capabilities, Store, default_store};
 use crate::take::Take;
 use crate::trace;
-use crate::waiting::{WaitLimits, lane_of};
+use crate::waiting::lane_of;
 use crate::warning::{Warning, WarningKind};
 
-/// Decides about the requests of a path, for a layer or for the checks of the path: the owner of
-/// what they need for that. All services of a layer share its gate.
+/// Reads the heads of a path's requests, for a layer or for checks, and says what becomes of them.
+/// All services of a layer share its gate.
 #[derive(Clone)]
 pub(crate) struct Gate {
-    pub(crate) rule: RuleSource,
+    pub(crate) decider: Decider,
     pub(crate) options: Options,
-    /// Empty until it is needed where nothing else was said: a memory store takes a while to make.
-    pub(crate) store: Arc<OnceLock<Arc<dyn Store>>>,
-    /// What the store can do. It is kept, because a router may make a service for each request.
-    capabilities: OnceLock<Capabilities>,
-    /// What is counted for the path, with the charges that are open.
-    pub(crate) path: Arc<PathState>,
-    /// What is given back without somebody who waits for it.
-    pub(crate) refunds: RefundQueue,
-    /// Mistakes in the set-up that were found.
-    pub(crate) warnings: Arc<Warnings>,
-    /// The number of requests that came, as far as they are looked at for such mistakes.
+    /// The number of requests that came, as far as they are looked at for mistakes in the set-up.
     pub(super) inspected: Arc<AtomicU32>,
-    pub(super) waiting: WaitLimits,
-    /// Takes of shadow rules that wait for an answer.
-    pub(super) shadows: InFlightCounter,
-    pub(super) log: Arc<GateLog>,
-    pub(crate) store_log: Arc<StoreLog>,
-    /// Keys that an operator lets through, blocks or raises.
-    pub(crate) operator_keys: Arc<OperatorKeys>,
 }
 
 /// What the head of a request says, or what is done with it without a question.
 type OrAction<T> = Result<T, Box<Action>>;
 
-/// Where the rule of a gate comes from.
-#[derive(Debug, Clone)]
-pub(crate) enum RuleSource {
-    Fixed(Arc<Rule>),
-    Named { rules: SharedRules, path: Arc<str> },
-}
-
-/// What was logged, so that it is not logged again. Another store has failures of its own.
-#[derive(Default)]
-pub(super) struct GateLog {
-    /// The rule wants a fallback that the store does not have.
-    pub(super) missing_fallback: OnceLock<()>,
-    /// The server does not provide what the key is made of.
-    key_error: OnceLock<()>,
-    /// A status in trailers comes too late.
-    pub(super) trailers: OnceLock<()>,
-    /// Something lets requests under a lock-out through without a decision.
-    pub(super) open_lockout: OnceLock<()>,
-}
-
 impl Gate {
     pub(crate) fn new(rule: RuleSource) -> Self {
         Self {
-            rule,
+            decider: Decider::new(rule),
             options: Options::default(),
-            store: Arc::default(),
-            capabilities: OnceLock::new(),
-            path: Arc::default(),
-            refunds: RefundQueue::default(),
-            warnings: Arc::default(),
             inspected: Arc::default(),
-            waiting: WaitLimits::default(),
-            shadows: InFlightCounter::default(),
-            log: Arc::default(),
-            store_log: Arc::default(),
-            operator_keys: Arc::default(),
         }
     }
 
@@ -98,64 +47,35 @@ impl Gate {
         Self::new(RuleSource::Named { rules, path })
     }
 
-    pub(super) fn store(&self) -> &Arc<dyn Store> {
-        self.store.get_or_init(default_store)
-    }
-
-    /// What the store can do. The store makes its parts for that.
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        let asked = || capabilities(self.store());
-        let can = *self.capabilities.get_or_init(asked);
-        let _ = self.path.can.set(can);
-        can
-    }
-
     /// This gate, whose requests may wait so long, and if it is said, so many.
     pub(super) fn waiting_up_to(&self, up_to: Duration, max: Option<usize>) -> Self {
         let mut gate = self.clone();
-        gate.waiting.up_to = up_to;
-        gate.waiting.max = max.unwrap_or(gate.waiting.max);
+        let waiting = &mut gate.decider.waiting;
+        (waiting.up_to, waiting.max) = (up_to, max.unwrap_or(waiting.max));
         gate
-    }
-
-    /// Asks this store from now on.
-    pub(super) fn set_store(&mut self, store: Arc<dyn Store>) {
-        self.store = Arc::new(store.into());
-        self.capabilities = OnceLock::new();
-        self.refunds = RefundQueue::default();
-        self.log = Arc::default();
-        self.store_log = Arc::default();
-    }
-
-    /// The path's rule now; without one nothing is limited.
-    pub(crate) fn rule(&self) -> Option<Arc<Rule>> {
-        match &self.rule {
-            RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
-            RuleSource::Named { rules, path } => rules.guard().get(path).cloned(),
-        }
     }
 
     /// The rule for a request or a check that has just arrived. One without a rule is counted,
     /// unless limiting is disabled.
     #[inline]
     pub(super) fn rule_or_count(&self) -> Option<Arc<Rule>> {
-        let (rules, path) = match &self.rule {
+        let (rules, path) = match &self.decider.rule {
             RuleSource::Fixed(rule) => return Some(Arc::clone(rule)),
             RuleSource::Named { rules, path } => (rules.guard(), path),
         };
         let rule = rules.get(path);
         if rule.is_none() && !rules.contains(path) {
-            self.path.counters.unmatched.add(1);
+            self.decider.path.counters.unmatched.add(1);
         }
         rule.cloned()
     }
 
     /// The counters of the path, read now; `None` without a rule.
     pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
-        match &self.rule {
-            RuleSource::Fixed(rule) => Some(self.path.snapshot(rule)),
+        match &self.decider.rule {
+            RuleSource::Fixed(rule) => Some(self.decider.path.snapshot(rule)),
             RuleSource::Named { rules, path } => {
-                Some(self.path.snapshot(rules.guard().find(path)?))
+                Some(self.decider.path.snapshot(rules.guard().find(path)?))
             }
         }
     }
@@ -164,7 +84,10 @@ impl Gate {
     #[inline]
     pub(super) fn begin(self: &Arc<Self>, take: OrAction<Take>, request: &Extensions) -> Begun {
         match take {
-            Ok(take) => self.act_when_decided(self.decide(take, None, Some(request))),
+            Ok(take) => {
+                self.inspect_keys(&take);
+                self.act_when_decided(self.decide(take, request))
+            }
             Err(action) => Begun::Act(*action),
         }
     }
@@ -301,9 +224,9 @@ impl Gate {
     /// fill the log with theirs.
     #[cold]
     pub(super) fn count_missing_key(&self, rule: &Rule, error: &KeyError) {
-        self.path.counters.key_failed(error.kind());
+        self.decider.path.counters.key_failed(error.kind());
         if error.kind() == KeyErrorKind::Server {
-            self.log.key_error.get_or_init(|| {
+            self.decider.log.key_error.get_or_init(|| {
                 let (path, error) = (rule.path(), error.to_string());
                 trace::event!(
                     warn: path, error,
@@ -356,7 +279,7 @@ impl Gate {
         let is_bound = options.plan_value.is_some() || !options.plan_values.is_empty();
         if !is_bound && rule.is_first_unknown_plan(true) {
             let warning = Warning::new(WarningKind::UnboundPlan);
-            self.warnings.add(warning.about(rule.path()));
+            self.decider.warnings.add(warning.about(rule.path()));
         }
         rule
     }
@@ -396,9 +319,9 @@ impl Gate {
         is_value: bool,
         warning: impl FnOnce() -> Warning,
     ) -> Arc<Rule> {
-        self.path.counters.numbers.unknown_plans.add(1);
+        self.decider.path.counters.numbers.unknown_plans.add(1);
         if rule.is_first_unknown_plan(is_value) {
-            self.warnings.add(warning().about(rule.path()));
+            self.decider.warnings.add(warning().about(rule.path()));
         }
         rule
     }
@@ -407,8 +330,8 @@ impl Gate {
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate")
-            .field("rule", &self.rule)
-            .field("store", &self.store.get())
+            .field("rule", &self.decider.rule)
+            .field("store", &self.decider.store.get())
             .finish_non_exhaustive()
     }
 }

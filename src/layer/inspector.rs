@@ -3,8 +3,8 @@ use std::sync::atomic::Ordering;
 
 use http::HeaderMap;
 
-use super::decisions::Warnings;
-use super::gate::{Gate, RuleSource};
+use super::decisions::{RuleSource, Warnings};
+use super::gate::Gate;
 use crate::callback::caught;
 use crate::charge::Permit;
 use crate::key::silent_peers::FOUND;
@@ -46,7 +46,7 @@ impl Gate {
         if self.inspected.load(Ordering::Relaxed) > ALL {
             return permit;
         }
-        let warnings = Arc::clone(&self.warnings);
+        let warnings = Arc::clone(&self.decider.warnings);
         let warning = Warning::new(WarningKind::PermitNotKept).about(rule.path());
         permit.watched(move || warnings.add(warning.clone()))
     }
@@ -57,7 +57,7 @@ impl Gate {
             && let Some(setter) = self.options.plan_setter(rule)
         {
             let warning = Warning::named(WarningKind::PlanOfCheck, setter);
-            self.warnings.add(warning.about(rule.path()));
+            self.decider.warnings.add(warning.about(rule.path()));
         }
     }
 
@@ -75,18 +75,18 @@ impl Gate {
         let mut keys = take.keys().unwrap_or(&one).iter().flatten();
         if keys.any(|key| has_token(key.as_str())) {
             let warning = Warning::new(WarningKind::ReadableToken);
-            self.warnings.add(warning.about(take.rule().path()));
+            self.decider.warnings.add(warning.about(take.rule().path()));
         }
     }
 
     #[cold]
     fn inspect_first(&self, rule: &Rule, fields: Option<&HeaderMap>) {
-        let warnings = &self.warnings;
+        let warnings = &self.decider.warnings;
         let number = self.inspected.fetch_add(1, Ordering::Relaxed);
         if number >= ALL && !number.is_multiple_of(EVERY) {
             return;
         }
-        match &self.rule {
+        match &self.decider.rule {
             RuleSource::Named { rules, .. } if number == 0 => warnings.begin(rules.downgrade()),
             // The runtime that waited may have ended.
             RuleSource::Named { rules, .. } if warnings.has_started() => {
@@ -116,7 +116,7 @@ impl Gate {
         let is_check = fields.is_none() && sees_none;
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
         // The key of a check is in its call, and who writes a layer in one line means all clients.
-        let is_named = matches!(self.rule, RuleSource::Named { .. });
+        let is_named = matches!(self.decider.rule, RuleSource::Named { .. });
         let has_none = fields.is_some() && is_named && !self.knows_keys(rule);
         // What a rule of `Limits` says itself is told when it is loaded.
         let told = rule.warnings(rule.extractor().map(Arc::as_ref));
@@ -125,7 +125,7 @@ impl Gate {
         // A check gets an error, whatever the callback of requests says.
         let callback = options.on_error.as_ref().filter(|_| fields.is_some());
         if callback.is_some_and(|it| it.proceeds()) {
-            self.warn_of_open_lockout(rule, "FailOpen");
+            self.decider.warn_of_open_lockout(rule, "FailOpen");
         }
         let is_everyones = || options.extractor(rule).is_none_or(may_be_everyone);
         let holds = fields.is_some() && rule.counts_failures() && subjects.is_empty();
@@ -140,7 +140,7 @@ impl Gate {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.
-        let condition = caught("store", rule.path(), || self.store().condition());
+        let condition = caught("store", rule.path(), || self.decider.store().condition());
         for found in condition.map(|it| it.warnings).unwrap_or_default() {
             if found.kind == WarningKind::DefaultPrefix {
                 warnings.add(found);

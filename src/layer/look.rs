@@ -146,7 +146,7 @@ impl Gate {
     /// requests, or if nothing but a layer knows whom the rule counts.
     pub(crate) fn look(self: &Arc<Self>, head: &mut Parts) -> Result<Option<Look>, Box<Action>> {
         let is_shown = |rule: &Arc<Rule>| !rule.is_shadow() && self.knows_keys(rule);
-        let Some(rule) = self.rule().filter(is_shown) else {
+        let Some(rule) = self.decider.rule().filter(is_shown) else {
             return Ok(None);
         };
         let (rule, request) = match self.read_head(Arc::clone(&rule), head) {
@@ -154,7 +154,7 @@ impl Gate {
             Err(action) if matches!(*action, Action::Pass) => (self.choose_plan(rule, head)?, None),
             Err(action) => return Err(action),
         };
-        let verdict = |it| (it, self.operator_keys.verdict(it));
+        let verdict = |it| (it, self.decider.operator_keys.verdict(it));
         let (rule, answer) = match request.as_ref().map(verdict) {
             None | Some((_, OperatorVerdict::LetThrough)) => (rule, None),
             Some((request, OperatorVerdict::Nothing)) => (rule, Some(self.peek(request))),
@@ -175,8 +175,8 @@ impl Gate {
 
     fn peek(&self, take: &Take) -> StoreFuture<Decision> {
         let look = take.ask.clone().looking();
-        match check_capabilities(self.store(), take) {
-            Ok(()) => self.store().take(&look).map(Decision::shown),
+        match check_capabilities(self.decider.store(), take) {
+            Ok(()) => self.decider.store().take(&look).map(Decision::shown),
             Err(error) => StoreFuture::ready(Err(error)),
         }
     }

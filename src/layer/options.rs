@@ -4,9 +4,8 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::response;
 
-use super::decisions::Crossings;
+use super::decisions::{Crossings, Listeners};
 use crate::callback::{DegradeCallback, ErrorCallback, Form};
-use crate::charge::OnLockout;
 use crate::key::KeyExtractor;
 use crate::key::ip::PeerHook;
 use crate::rule::headers::Headers;
@@ -35,10 +34,8 @@ pub(crate) struct Options {
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
     /// Gives back by the response, beside what the rule says.
     pub(super) refund_if: Option<Arc<RefundIf>>,
-    /// Who is told of shares of calendar quotas.
-    pub(crate) crossings: Option<Arc<Crossings>>,
-    /// Who is told of keys that are locked out.
-    pub(crate) on_lockout: Option<OnLockout>,
+    /// Who is told of shares of calendar quotas, and of keys that are locked out.
+    pub(crate) listeners: Listeners,
     /// Before what a file says.
     pub(crate) headers: Option<Headers>,
     pub(crate) form: Form,
@@ -46,9 +43,6 @@ pub(crate) struct Options {
     pub(super) without_extensions: WithoutExtensions,
     /// Whether nothing reads on what the client of a denied upload still sends.
     pub(crate) closes_uploads: bool,
-    /// Whether events contain the hashes of keys.
-    #[cfg(feature = "tracing")]
-    pub(super) traces_keys: bool,
 }
 
 /// Where a layer leaves out what it has decided.
@@ -73,9 +67,11 @@ impl Options {
     /// Callbacks that are never called under these rules: no share is reached, or no key locked out.
     pub(crate) fn idle_callbacks(&self, rules: &Rules) -> impl Iterator<Item = Warning> + use<> {
         let may_come = |it: &Arc<Crossings>| it.is_expected() || !self.plan_values.is_empty();
-        let is_idle = self.crossings.as_ref().is_some_and(|it| !may_come(it));
+        let listeners = &self.listeners;
+        let is_idle = listeners.crossings.as_ref().is_some_and(|it| !may_come(it));
         let is_idle = is_idle && !rules.iter().any(|rule| rule.has_calendar());
-        let no_lockout = self.on_lockout.is_some() && !rules.iter().any(|it| it.counts_failures());
+        let no_lockout =
+            listeners.on_lockout.is_some() && !rules.iter().any(|it| it.counts_failures());
         let found = [
             is_idle.then_some(WarningKind::NoPeriod),
             no_lockout.then_some(WarningKind::NoLockout),

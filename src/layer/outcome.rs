@@ -13,16 +13,6 @@ use crate::warning::{Warning, WarningKind};
 
 // What a layer gives back by the responses to its requests.
 impl Gate {
-    /// Whether the response to a request under this rule, or the answer to a call, matters.
-    pub(super) fn reads_response(&self, rule: &Rule) -> bool {
-        self.refunds_by_response(rule) || rule.counts_failures() || rule.is_outgoing()
-    }
-
-    /// Whether it may give back what the request was charged.
-    pub(super) fn refunds_by_response(&self, rule: &Rule) -> bool {
-        self.options.refund_if.is_some() || rule.outcomes().is_some()
-    }
-
     /// Returns what this response does to the charge of its request. A response that a layer of
     /// this crate has made says nothing of the handler, which has not been called; but a denial of
     /// the same `Limits` gives back what the layers around it have charged.
@@ -33,7 +23,7 @@ impl Gate {
             None => outcomes.contain(answer),
             Some(layers) => {
                 let denial = layers.denial.as_ref();
-                denial.is_some_and(|it| it.refunds.is(&self.refunds))
+                denial.is_some_and(|it| it.refunds.is(&self.decider.refunds))
             }
         });
         let gives_back = gives_back
@@ -63,9 +53,9 @@ impl Gate {
         let mut settings = settings.into_iter().filter(|_| answer.lack_grpc());
         let late = settings.find(|(_, it)| it.is_some_and(Outcomes::have_status));
         if let Some((setting, _)) = late {
-            self.log.trailers.get_or_init(|| {
+            self.decider.log.trailers.get_or_init(|| {
                 let warning = Warning::named(WarningKind::GrpcStatusInTrailers, setting);
-                self.warnings.add(warning.about(rule.path()));
+                self.decider.warnings.add(warning.about(rule.path()));
             });
         }
     }

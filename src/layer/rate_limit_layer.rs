@@ -7,7 +7,8 @@ use http::request::Parts;
 use http::response;
 use tower_layer::Layer;
 
-use super::gate::{Gate, RuleSource};
+use super::decisions::RuleSource;
+use super::gate::Gate;
 use super::options::{Options, WithoutExtensions};
 use super::{Headers, RateLimit};
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Form, Recovery};
@@ -84,7 +85,7 @@ impl RateLimitLayer {
     /// services share. With debug assertions the default store reads tokio's clock, so that tests
     /// may pause time.
     pub fn store(self, store: impl Store) -> Self {
-        self.with(|gate| gate.set_store(shared(store)))
+        self.with(|gate| gate.decider.set_store(shared(store)))
     }
 
     /// Which requests are counted together: those with the same key, which this extractor makes. A
@@ -101,7 +102,7 @@ impl RateLimitLayer {
     /// ```
     pub fn key(self, key: impl KeyExtractor) -> Self {
         let key: Arc<dyn KeyExtractor> = Arc::new(key);
-        self.gate.path.counters.add_extractor(&key);
+        self.gate.decider.path.counters.add_extractor(&key);
         self.with_choice(|it| it.key = Some(key))
     }
 
@@ -214,7 +215,7 @@ impl RateLimitLayer {
     /// ```
     pub fn plan_value(self, plan: impl Fn(&Parts) -> Option<Plan> + Send + Sync + 'static) -> Self {
         self.with_choice(|it| {
-            it.crossings.iter().for_each(|it| it.expect());
+            it.listeners.crossings.iter().for_each(|it| it.expect());
             it.plan_value = Some(Arc::new(plan));
         })
     }
@@ -250,7 +251,8 @@ impl RateLimitLayer {
     ///
     /// Outside of a tokio runtime with its timer enabled.
     pub async fn flush(&self, bound: Duration) -> bool {
-        self.gate.refunds.flush(&**self.gate.store(), bound).await
+        let decider = &self.gate.decider;
+        decider.refunds.flush(&**decider.store(), bound).await
     }
 
     /// Requests that pass without being limited: CORS preflights, for example. A panic is
@@ -465,14 +467,14 @@ impl RateLimitLayer {
     /// # let _ = paced;
     /// ```
     pub fn wait(self, up_to: Duration) -> Self {
-        self.with(|gate| gate.waiting.up_to = up_to)
+        self.with(|gate| gate.decider.waiting.up_to = up_to)
     }
 
     /// How many requests may [`wait`](Self::wait) at the same time, in all services and clones of
     /// this layer. One key takes at most a quarter of them, rounded down, but at least one. A
     /// request beyond either bound is denied immediately. Default: 1,024.
     pub fn max_waiting(self, max: usize) -> Self {
-        self.with(|gate| gate.waiting.max = max)
+        self.with(|gate| gate.decider.waiting.max = max)
     }
 
     /// Between whom requests that [wait](Self::wait) take turns, as [`Rule::with_fair_by`], which
@@ -485,7 +487,7 @@ impl RateLimitLayer {
     /// processes. Readers who can guess a key, as an address, can recognize it. Default: no keys.
     #[cfg(feature = "tracing")]
     pub fn trace_hashed_keys(self) -> Self {
-        self.with_option(|it| it.traces_keys = true)
+        self.with(|gate| gate.decider.traces_keys = true)
     }
 
     /// What this layer's services have counted, together with those of all other layers that the
@@ -506,14 +508,17 @@ impl RateLimitLayer {
     }
 
     fn with(mut self, change: impl FnOnce(&mut Gate)) -> Self {
-        change(Arc::make_mut(&mut self.gate));
+        let gate = Arc::make_mut(&mut self.gate);
+        change(gate);
+        gate.decider.gives_back = gate.options.refund_if.is_some();
+        gate.decider.recovers = gate.options.on_error.is_some();
         self
     }
 
     /// What says whom a request counts for, if at all, or its quotas: `Limits::usage` does not
     /// know.
     fn with_choice(self, change: impl FnOnce(&mut Options)) -> Self {
-        if let RuleSource::Named { rules, path } = &self.gate.rule {
+        if let RuleSource::Named { rules, path } = &self.gate.decider.rule {
             rules.mark_own_choice(path);
         }
         self.with_option(change)
@@ -529,7 +534,7 @@ impl<S> Layer<S> for RateLimitLayer {
 
     fn layer(&self, inner: S) -> RateLimit<S> {
         // Made now, with its wrappers, so that no request has to wait for them.
-        self.gate.capabilities();
+        self.gate.decider.capabilities();
         let gate = Arc::clone(&self.gate);
         RateLimit { inner, gate }
     }

@@ -10,7 +10,7 @@ use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
 use super::decisions::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::headers::{set_retry_after, shown_retry_after, whole_seconds};
-use super::outage::Outage;
+use super::outer_layers::{Outage, WaitingSince};
 use crate::callback::{
     AnswerForm, AnswerReason, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead,
     Recovery, grpc, guarded, internal_error, key_refused, recover,
@@ -22,7 +22,6 @@ use crate::question::CountAsk;
 use crate::rule::Rule;
 use crate::rule::headers::Headers;
 use crate::take::Take;
-use crate::waiting::WaitingSince;
 
 impl Gate {
     /// What becomes of a request, when its take is decided.
@@ -33,7 +32,8 @@ impl Gate {
             Deciding::Done(Outcome::Allowed(charge, waiting_since, permits))
                 if charge.decision().failure().is_none() =>
             {
-                self.count_decision(charge.take(), charge.decision());
+                self.decider
+                    .count_decision(charge.take(), charge.decision());
                 let admitted = self.admit_charged(charge, waiting_since, permits);
                 Begun::Act(Action::Admit(admitted))
             }
@@ -50,7 +50,10 @@ impl Gate {
         mut head: Parts,
     ) -> Action {
         let anew = |rule| self.read_head(rule, &mut head);
-        match Deciding::Waiting(waiting).outcome(&self, anew).await {
+        match Deciding::Waiting(waiting)
+            .outcome(&self.decider, anew)
+            .await
+        {
             Ok(outcome) => self.act(outcome),
             Err(action) => *action,
         }
@@ -89,7 +92,7 @@ impl Gate {
         self: &Arc<Self>,
         outcome: Outcome,
     ) -> Result<Option<Admission>, Refusal> {
-        self.count(&outcome);
+        self.decider.count(&outcome);
         Ok(Some(match outcome {
             Outcome::Pass(_, None, permits) if permits.in_shadow.is_none() => return Ok(None),
             Outcome::Pass(rule, shadow, permits) => {
@@ -150,7 +153,7 @@ impl Gate {
 
     /// The outage that inner layers have to know of.
     fn outage(&self, error: &StoreError) -> Option<Box<Outage>> {
-        Outage::find(self.store.get()?, error).map(Box::new)
+        Outage::find(self.decider.store.get()?, error).map(Box::new)
     }
 
     /// What the error callback says about a request with this head. If it propagates the error, the
@@ -222,7 +225,10 @@ impl Gate {
 
     /// The answer to a request without a decision. A 503 says when the store is asked again.
     pub(super) fn failed(&self, rule: &Rule, mut answer: Response, form: &AnswerForm) -> Response {
-        let pause = shown_retry_after(rule, self.capabilities().probe_every.unwrap_or_default());
+        let pause = shown_retry_after(
+            rule,
+            self.decider.capabilities().probe_every.unwrap_or_default(),
+        );
         let is_stream = matches!(form, AnswerForm::ConnectStream(_));
         if answer.status() == StatusCode::SERVICE_UNAVAILABLE || is_stream {
             set_retry_after(Some(pause), answer.headers_mut());
@@ -285,9 +291,12 @@ impl Gate {
         states: impl Iterator<Item = &'a QuotaState>,
     ) -> bool {
         let (hash, mut states) = (count.hash(), states.peekable());
-        let open = self.path.open.units(hash);
+        let open = self.decider.path.open.units(hash);
         let has_room = |state: &QuotaState| state.remaining().saturating_add(open) >= count.cost();
-        self.path.open.refunded_since(take.refunds_before, hash)
+        self.decider
+            .path
+            .open
+            .refunded_since(take.refunds_before, hash)
             || open > 0 && states.peek().is_some() && states.all(has_room)
     }
 
@@ -316,7 +325,7 @@ impl Gate {
             wait.saturating_add(Duration::from_secs(told - whole_seconds(wait)))
         });
         grpc::add_pushback(wait, form.grpc(), is_behind, headers);
-        let refunds = self.refunds.clone();
+        let refunds = self.decider.refunds.clone();
         let mark = LayerResponse {
             denial: Some(Denial { decision, refunds }),
             is_of_check: false,

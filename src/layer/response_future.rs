@@ -18,10 +18,10 @@ use tower_service::Service;
 use super::action::{Action, Admission, Begun, marked};
 use super::decisions::AskedTake;
 use super::gate::Gate;
+use super::outer_layers::WaitingSince;
 use super::upload::Upload;
 use crate::callback::{AnswerForm, BoxFuture, internal_error};
 use crate::charge::Answers;
-use crate::waiting::WaitingSince;
 use crate::warning::{Warning, WarningKind};
 
 pin_project! {
@@ -234,7 +234,7 @@ where
                 && Answers::add_inner(request.extensions_mut(), answer)
             {
                 let warning = Warning::new(WarningKind::ChargedTwice).about(rule.path());
-                admitted.gate.warnings.add(warning);
+                admitted.gate.decider.warnings.add(warning);
             }
             if let Some(since) = admitted.waiting_since {
                 request.extensions_mut().insert(WaitingSince(since));
@@ -301,7 +301,7 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Asking { asked, kept } => {
                     let gate = &kept.as_ref().expect(DONE).gate;
-                    let deciding = ready!(asked.poll(gate, cx));
+                    let deciding = ready!(asked.poll(&gate.decider, cx));
                     let begun = gate.act_when_decided(deciding);
                     ResponseState::after(begun, kept.take().expect(DONE))
                 }

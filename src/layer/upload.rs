@@ -71,12 +71,12 @@ impl<B: Body + Send + 'static> Upload<B> {
         }
         let length = request.headers().get(header::CONTENT_LENGTH);
         let length = length.map(|it| it.to_str().ok()?.parse().ok());
-        let closes = || gate.rule().is_some_and(|it| it.closes_uploads());
+        let closes = || gate.decider.rule().is_some_and(|it| it.closes_uploads());
         Some(Self {
             is_read: !(gate.options.closes_uploads || closes() || awaits_continue(&request)),
             length: length.map_or(0, |it| it.unwrap_or(u64::MAX)),
             is_http_1: request.version() <= Version::HTTP_11,
-            path: Arc::clone(&gate.path),
+            path: Arc::clone(&gate.decider.path),
             body: request.into_body(),
         })
     }

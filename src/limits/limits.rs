@@ -255,7 +255,7 @@ impl Limits {
         callback: impl Fn(Crossing) -> F + Send + Sync + 'static,
     ) -> Self {
         let crossings = Arc::new(Crossings::new(shares, callback));
-        self.with("on_crossing", |it| it.crossings = Some(crossings))
+        self.with("on_crossing", |it| it.listeners.crossings = Some(crossings))
     }
 
     /// Calls code once for each hold when failures [lock a key out](crate::Rule::with_lockout),
@@ -287,9 +287,8 @@ impl Limits {
         self,
         callback: impl Fn(LockedOut) -> F + Send + Sync + 'static,
     ) -> Self {
-        self.with("on_lockout", |it| {
-            it.on_lockout = Some(on_lockout(callback))
-        })
+        let callback = Some(on_lockout(callback));
+        self.with("on_lockout", |it| it.listeners.on_lockout = callback)
     }
 
     /// Which fields the responses get. A layer may have its own. Default: what the file says, else
@@ -448,11 +447,11 @@ impl Limits {
         }
         self.rules.mark_used(path);
         let mut gate = self.uncounted_gate(path);
-        gate.refunds = self.refunds.clone();
-        gate.path = self.paths.add(path, self.near_limit);
+        gate.decider.refunds = self.refunds.clone();
+        gate.decider.path = self.paths.add(path, self.near_limit);
         let (warnings, member) = (Arc::clone(&self.warnings), Arc::clone(&self.member));
         let owner = || Box::new(Owner(self.rules.downgrade(), warnings, member)) as Box<_>;
-        gate.path.owner.get_or_init(owner);
+        gate.decider.path.owner.get_or_init(owner);
         gate
     }
 
@@ -464,10 +463,13 @@ impl Limits {
         gate.options.plan_value = self.defaults.plan_values.get(path).cloned();
         // The store is made now, so that no request has to wait for it.
         self.store.get_or_init(default_store);
-        gate.store = Arc::clone(&self.store);
-        gate.store_log = Arc::clone(&self.store_log);
-        gate.warnings = Arc::clone(&self.warnings);
-        gate.operator_keys = Arc::clone(&self.operator_keys);
+        let decider = &mut gate.decider;
+        decider.listeners = self.defaults.listeners.shared();
+        decider.recovers = self.defaults.on_error.is_some();
+        decider.store = Arc::clone(&self.store);
+        decider.store_log = Arc::clone(&self.store_log);
+        decider.warnings = Arc::clone(&self.warnings);
+        decider.operator_keys = Arc::clone(&self.operator_keys);
         gate
     }
 

@@ -112,7 +112,7 @@ impl Limits {
             return None;
         }
         let made = Arc::new(self.gate(path));
-        made.capabilities();
+        made.decider.capabilities();
         let mut all = self.checks.write().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MAX_PATHS {
             return Some(made);

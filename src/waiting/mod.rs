@@ -21,4 +21,4 @@ mod waiter;
 
 pub(crate) use line::lane_of;
 pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill, WaitQueues};
-pub(crate) use waiter::{Wait, WaitLimits, Waiter, WaitingSince};
+pub(crate) use waiter::{Wait, WaitLimits, Waiter};

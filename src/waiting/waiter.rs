@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use http::Extensions;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
@@ -23,10 +22,6 @@ pub(crate) struct WaitLimits {
     pub(crate) max: usize,
     waiting: InFlightCounter,
 }
-
-/// When a request began to wait, in its extensions: the time counts in inner layers, too.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WaitingSince(pub(crate) Instant);
 
 /// Whether a take may wait, or has waited already.
 pub(crate) enum Wait {
@@ -69,13 +64,6 @@ impl WaitLimits {
     /// Whether a request may wait.
     pub(crate) fn is_on(&self) -> bool {
         !self.up_to.is_zero()
-    }
-
-    /// Since when this request has waited in outer layers.
-    #[inline]
-    pub(crate) fn since(&self, request: &Extensions) -> Option<Instant> {
-        let WaitingSince(since) = self.is_on().then(|| request.get())??;
-        Some(*since)
     }
 
     /// Returns a waiter if there is a place for one more. Of all places, each of these counts,

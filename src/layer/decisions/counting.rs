@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::gate::Gate;
 use super::decide::Outcome;
+use super::decider::Decider;
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
@@ -46,7 +46,7 @@ impl TakeSpan {
     }
 }
 
-impl Gate {
+impl Decider {
     /// Counts the outcome of a request or a check, and logs a denial: once, however often it has
     /// asked, and not where an error callback answers in place of the decision.
     pub(crate) fn count(&self, outcome: &Outcome) {
@@ -190,7 +190,7 @@ impl Gate {
     fn log_one_denial(&self, take: &Take, decision: &Decision) {
         let quotas = decision.denied_by(take.rule().policies());
         let quotas: Vec<_> = quotas.map(Policy::name).collect();
-        let key = self.options.traces_keys.then(|| take.key().hashed());
+        let key = self.traces_keys.then(|| take.key().hashed());
         let key = key.map(tracing::field::display);
         tracing::debug!(
             path = take.rule().path(),

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::gate::Gate;
+use super::decider::Decider;
 use super::teller::Teller;
 use crate::charge::{OnClosed, OpenCharges, spawn};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
@@ -218,11 +218,11 @@ pub(super) struct CrossingWatch {
     open: OpenCharges,
 }
 
-impl Gate {
+impl Decider {
     /// `None` if nobody is told, or the take has no such quota.
     #[inline(always)]
     pub(super) fn watch(&self, take: &Take) -> Option<CrossingWatch> {
-        let crossings = self.options.crossings.clone()?;
+        let crossings = self.listeners.as_ref()?.crossings.clone()?;
         take.of_calendar().next()?;
         Some(CrossingWatch {
             crossings,

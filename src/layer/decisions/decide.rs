@@ -19,12 +19,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::Extensions;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::super::gate::Gate;
-use super::super::outage::Outage;
+use super::decider::Decider;
 use super::shadow_take::ask_in_shadow;
 use super::waiting::{AskedAt, denied_behind, left_of};
 use crate::callback::{Cause, Instead, caught};
@@ -161,7 +159,7 @@ impl Deciding {
     /// about again.
     pub(crate) async fn outcome<E>(
         mut self,
-        gate: &Arc<Gate>,
+        decider: &Decider,
         mut anew: impl FnMut(Arc<Rule>) -> Result<Take, E>,
     ) -> Result<Outcome, E> {
         loop {
@@ -169,19 +167,19 @@ impl Deciding {
                 Self::Done(outcome) => return Ok(outcome),
                 Self::Asked(asked) => {
                     let mut asked = pin!(asked);
-                    poll_fn(|cx| asked.as_mut().poll(gate, cx)).await
+                    poll_fn(|cx| asked.as_mut().poll(decider, cx)).await
                 }
                 Self::Waiting(mut waiting) => {
-                    let must_ask = || gate.must_ask(&waiting.take, waiting.rule.as_ref());
+                    let must_ask = || decider.must_ask(&waiting.take, waiting.rule.as_ref());
                     if !waiting.waiter.turn(must_ask).await {
-                        return Ok(gate.gives_up(waiting));
+                        return Ok(decider.gives_up(waiting));
                     }
-                    match gate.rule() {
+                    match decider.rule() {
                         None => {
                             let rule = waiting.take.into_rule();
                             return Ok(Outcome::Pass(rule, None, RequestPermits::default()));
                         }
-                        Some(rule) => gate.decide_again(anew(rule)?, waiting),
+                        Some(rule) => decider.decide_again(anew(rule)?, waiting),
                     }
                 }
             };
@@ -196,41 +194,38 @@ impl AskedTake {
     }
 
     /// How far the decision is once the store has answered.
-    pub(crate) fn poll(self: Pin<&mut Self>, gate: &Gate, cx: &mut Context<'_>) -> Poll<Deciding> {
+    pub(crate) fn poll(
+        self: Pin<&mut Self>,
+        decider: &Decider,
+        cx: &mut Context<'_>,
+    ) -> Poll<Deciding> {
         const DONE: &str = "polled after the answer";
         let this = self.project();
         let span = &this.question.as_ref().expect(DONE).span;
         let answer = ready!(span.in_scope(|| this.answer.poll(cx)));
         let waited = this.since.elapsed();
-        gate.path.counters.numbers.latency.add(waited);
-        Poll::Ready(gate.judge(this.question.take().expect(DONE), answer, waited))
+        decider.path.counters.numbers.latency.add(waited);
+        Poll::Ready(decider.judge(this.question.take().expect(DONE), answer, waited))
     }
 }
 
-impl Gate {
+impl Decider {
     /// Decides about a take that has waited.
     fn decide_again(&self, take: Take, waiting: WaitingTake) -> Deciding {
         let was_overloaded = waiting.waiter.was_overloaded;
         let take = if was_overloaded { take } else { take.repeat() };
-        self.decide(take, Some(waiting.waiter), None)
+        self.decide(take, Wait::Did(waiting.waiter), None)
     }
 
-    /// Decides about a take that has just arrived, or has waited, of a request with these
-    /// extensions, if there is one: outer layers may have let it wait, or know of an outage.
+    /// Decides about a take that has just arrived, or has waited. With why the store gave no
+    /// decision to an outer layer of the request.
     #[inline]
     pub(crate) fn decide(
         &self,
         mut take: Take,
-        waiter: Option<Box<Waiter>>,
-        request: Option<&Extensions>,
+        wait: Wait,
+        outage: Option<Box<StoreError>>,
     ) -> Deciding {
-        // A take that has waited was looked at when it arrived.
-        if waiter.is_none() {
-            self.inspect_keys(&take);
-        }
-        let since = request.and_then(|it| self.waiting.since(it));
-        let outage = request.and_then(|it| Outage::known(it, self.store()));
-        let wait = waiter.map_or(Wait::May(since), Wait::Did);
         match self.operator_keys.verdict(&take) {
             OperatorVerdict::Nothing => {}
             OperatorVerdict::Replace(other) => take = *other,
@@ -424,7 +419,7 @@ impl Gate {
         let path = rule.path();
         let instead = match rule.on_error() {
             Some(OnError::Proceed) => "requests are admitted without a limit",
-            _ if self.options.on_error.is_some() => "the error callback answers",
+            _ if self.recovers => "the error callback answers",
             _ => "requests are answered 503",
         };
         self.store_log.failed(rule.shared_path(), error, instead);

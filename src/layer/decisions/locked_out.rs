@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::super::gate::Gate;
+use super::decider::Decider;
 use super::teller::Teller;
 use crate::charge::OnLockout;
 use crate::key::Key;
@@ -55,10 +55,10 @@ pub(crate) fn on_lockout<F: Future<Output = ()> + Send + 'static>(
     }))
 }
 
-impl Gate {
+impl Decider {
     /// Who is told where the key of this take is locked out.
     pub(super) fn on_lockout(&self, take: &Take) -> Option<OnLockout> {
-        let on_lockout = self.options.on_lockout.as_ref()?;
+        let on_lockout = self.listeners.as_ref()?.on_lockout.as_ref()?;
         take.lockout_count().map(|_| on_lockout.clone())
     }
 }

@@ -4,6 +4,8 @@
 mod counting;
 mod crossing;
 mod decide;
+mod decider;
+mod listeners;
 mod locked_out;
 mod shadow_take;
 mod store_log;
@@ -15,6 +17,8 @@ pub use crossing::Crossing;
 pub(crate) use crossing::Crossings;
 pub(crate) use decide::{AskedTake, Deciding, Outcome, RequestPermits, WaitingTake};
 pub(crate) use decide::{capabilities, check_capabilities};
+pub(crate) use decider::{Decider, RuleSource};
+pub(crate) use listeners::Listeners;
 pub use locked_out::LockedOut;
 pub(crate) use locked_out::on_lockout;
 pub(crate) use store_log::StoreLog;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::super::gate::Gate;
 use super::crossing::CrossingWatch;
 use super::decide::{Outcome, RequestPermits, ask};
+use super::decider::Decider;
 use crate::callback::caught;
 use crate::charge::{Charge, LateCharge, LatePermit, OnLockout, PathState, RefundQueue, spawn};
 use crate::decision::Decision;
@@ -41,23 +41,23 @@ const STORE: &str = "store of a shadow rule";
 
 /// Asks the store about a take of a shadow rule, which passes. A task waits for an answer that is
 /// not there immediately, so that no request does. A panic of the store is logged.
-pub(super) fn ask_in_shadow(gate: &Gate, take: Take) -> Outcome {
+pub(super) fn ask_in_shadow(decider: &Decider, take: Take) -> Outcome {
     let rule = Arc::clone(take.rule());
-    let charge = gate
+    let charge = decider
         .reads_response(&rule)
-        .then(|| LateCharge::new(&gate.refunds));
+        .then(|| LateCharge::new(&decider.refunds));
     let in_shadow = rule.has_permits().then(LatePermit::default);
     let asked = AskedInShadow {
-        store: Arc::clone(gate.store()),
-        watch: gate.watch(&take),
-        on_lockout: gate.on_lockout(&take),
+        store: Arc::clone(decider.store()),
+        watch: decider.watch(&take),
+        on_lockout: decider.on_lockout(&take),
         take,
-        path: Arc::clone(&gate.path),
+        path: Arc::clone(&decider.path),
         charge: charge.clone(),
         permit: in_shadow.clone(),
-        refunds: gate.refunds.clone(),
+        refunds: decider.refunds.clone(),
     };
-    asked.ask(&gate.shadows);
+    asked.ask(&decider.shadows);
     let own = None;
     Outcome::Pass(rule, charge, RequestPermits { own, in_shadow })
 }

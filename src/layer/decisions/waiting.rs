@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::super::gate::Gate;
+use super::decider::Decider;
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::question::CountAsk;
 use crate::rule::Rule;
@@ -25,7 +25,7 @@ pub(super) struct AskedAt {
     pub(super) rule: Option<Arc<Rule>>,
 }
 
-impl Gate {
+impl Decider {
     /// Notes when a question is asked, and the rule of its path. Returns `None` where no request
     /// may wait, since reading the clock costs time.
     pub(super) fn asked(&self) -> Option<AskedAt> {

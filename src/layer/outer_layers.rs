@@ -1,13 +1,22 @@
+//! What outer layers have found out about a request, in its extensions.
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Extensions;
 use tokio::time::Instant;
 
-use super::decisions::capabilities;
+use super::decisions::{Deciding, capabilities};
+use super::gate::Gate;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Store;
 use crate::store::capabilities::{DEFAULT_TIMEOUT, ServerId};
+use crate::take::Take;
+use crate::waiting::Wait;
+
+/// When a request began to wait: the time counts in inner layers, too.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitingSince(pub(super) Instant);
 
 /// The stores that gave no decision to the outer layers of a request, in its extensions.
 ///
@@ -55,8 +64,21 @@ impl Outage {
 
     /// Why the store gave no decision to an outer layer of the request.
     #[inline]
-    pub(super) fn known(request: &Extensions, store: &Arc<dyn Store>) -> Option<Box<StoreError>> {
+    fn known(request: &Extensions, store: &Arc<dyn Store>) -> Option<Box<StoreError>> {
         request.get::<Outages>()?.of(store)
+    }
+}
+
+impl Gate {
+    /// Decides about a take that has just arrived, of a request with these extensions: outer layers
+    /// may have let it wait, or know of an outage.
+    #[inline]
+    pub(super) fn decide(&self, take: Take, request: &Extensions) -> Deciding {
+        let (decider, waits) = (&self.decider, self.decider.waiting.is_on());
+        let since = waits.then(|| request.get()).flatten();
+        let since = since.map(|WaitingSince(since)| *since);
+        let outage = Outage::known(request, decider.store());
+        decider.decide(take, Wait::May(since), outage)
     }
 }
 
