@@ -1,14 +1,14 @@
+use std::fmt::Debug;
 use std::iter::empty;
 use std::mem::replace;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::charges::Charges;
 use super::meter::Meter;
-use super::open_charges::{OnClosed, OpenCharge};
+use super::open_charges::{OpenCharge, OpenCharges};
 use super::path_state::PathState;
 use super::refund_queue::RefundQueue;
-use super::report::OnLockout;
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::question::Ask;
@@ -56,15 +56,22 @@ pub(super) struct ChargeInner {
     decision: Decision,
     /// The counters and open charges of the layer that charged the request.
     pub(super) path: Option<Arc<PathState>>,
-    /// The callback for a settlement that charges more than was reserved.
-    on_closed: Option<OnClosed>,
-    /// The callback for a failure that has begun a hold.
-    pub(super) on_lockout: Option<OnLockout>,
+    /// The code that is told what becomes of it.
+    pub(super) listeners: Option<Arc<dyn ChargeListener>>,
     /// Sends what no caller waits for.
     pub(super) refunds: RefundQueue,
     pub(super) state: Mutex<ChargeState>,
     /// The decision with what an awaited settlement has changed, for the fields of the response.
     settled: OnceLock<Box<Decision>>,
+}
+
+/// Code that is told what becomes of charges.
+pub(crate) trait ChargeListener: Debug + Send + Sync {
+    /// A settlement has charged this take more than it reserved.
+    fn settled(&self, take: &Take, store: &Arc<dyn Store>, open: &OpenCharges);
+
+    /// A failure has begun a hold: of this take's key, the step, and when the hold ends.
+    fn locked_out(&self, take: &Take, step: u64, until: SystemTime);
 }
 
 #[derive(Debug, Default)]
@@ -86,8 +93,7 @@ impl Charge {
         let verdict = decision::Verdict::Allowed;
         let decision = Decision::new(verdict, Source::Other, receipt.units(), empty());
         let decision = decision.with_receipt(Some(receipt));
-        let refunds = RefundQueue::default();
-        Self::decided(store, take, decision, None, refunds, None, None)
+        Self::decided(store, take, decision, None, RefundQueue::default(), None)
     }
 
     /// Whether both charges are of one store, and share a count there.
@@ -103,16 +109,14 @@ impl Charge {
         decision: Decision,
         path: Option<Arc<PathState>>,
         refunds: RefundQueue,
-        on_closed: Option<OnClosed>,
-        on_lockout: Option<OnLockout>,
+        listeners: Option<Arc<dyn ChargeListener>>,
     ) -> Self {
         let inner = ChargeInner {
             store,
             take,
             decision,
             path,
-            on_closed,
-            on_lockout,
+            listeners,
             refunds,
             state: Mutex::default(),
             settled: OnceLock::new(),
@@ -503,7 +507,8 @@ impl Refund {
             charged,
             forgiven: self.owed - charged,
         };
-        if let Some(PathState { counters, .. }) = self.charge.inner.path.as_deref() {
+        let path = self.charge.inner.path.as_deref();
+        if let Some(PathState { counters, .. }) = path {
             counters.refunded(settled.given_back);
             counters.owed(settled.charged, settled.forgiven);
         }
@@ -511,9 +516,9 @@ impl Refund {
         if self.is_awaited {
             self.charge.note_settled(self.what, settled);
         }
-        let on_closed = self.charge.inner.on_closed.as_ref();
-        if let Some(OnClosed(call)) = on_closed.filter(|_| charged > 0) {
-            call();
+        let listeners = self.charge.inner.listeners.as_ref().zip(path);
+        if let Some((listeners, path)) = listeners.filter(|_| charged > 0) {
+            listeners.settled(self.charge.take(), self.charge.store(), &path.open);
         }
         self.is_answered = true;
         settled

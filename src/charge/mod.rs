@@ -20,6 +20,7 @@ mod report;
 mod watched_body;
 
 pub(crate) use answers::{Answers, Denial, LayerResponse};
+pub(crate) use charge::ChargeListener;
 pub use charge::{Charge, Settled};
 pub use charges::Charges;
 pub(crate) use charges::in_call;
@@ -30,6 +31,5 @@ pub(crate) use permit::LatePermit;
 pub use permit::Permit;
 pub(crate) use refund_queue::{Effect, LateCharge, RefundQueue, spawn};
 pub use report::Attempts;
-pub(crate) use report::OnLockout;
 pub(crate) use watched_body::FrameWatcher;
 pub use watched_body::WatchedBody;

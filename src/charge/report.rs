@@ -17,7 +17,6 @@ use crate::log_on_change::LogOnChange;
 use crate::question::{Ask, Change};
 use crate::store::StoreFuture;
 use crate::sync::lock;
-use crate::take::Take;
 use crate::trace;
 
 /// Log failures that did not reach the store, and failures of requests without a key.
@@ -36,14 +35,6 @@ pub(super) struct OutcomeReport {
     /// When it was told.
     since: Instant,
 }
-
-/// The callback for a failure that has begun a hold: its take, the step, and when the hold ends.
-#[derive(Clone)]
-pub(crate) struct OnLockout(pub(crate) Arc<Tell>);
-
-type Tell = dyn Fn(&Take, u64, SystemTime) + Send + Sync;
-
-crate::named::debug_fields!(OnLockout);
 
 /// How many failures a key has left before it is locked out, or until when it is:
 /// [`Charge::tell_failure`] returns it.
@@ -269,8 +260,8 @@ impl OutcomeReport {
         };
         let take = self.charge.take();
         let until = after_now(Duration::from_micros(lockout.hold(step)));
-        if let Some(OnLockout(tell)) = &self.charge.inner.on_lockout {
-            tell(take, step, until);
+        if let Some(listeners) = &self.charge.inner.listeners {
+            listeners.locked_out(take, step, until);
         }
         let key = take.lockout_key();
         let state = self.charge.inner.path.as_ref();

@@ -86,8 +86,9 @@ impl Decider {
 
     pub(crate) fn count_decision(&self, take: &Take, decision: &Decision) {
         self.note_chosen(take);
-        if let Some(watch) = self.watch(take) {
-            watch.look(decision);
+        if let Some(listeners) = &self.listeners {
+            let watch = listeners.watch(take, self.store(), &self.path.open);
+            watch.iter().for_each(|it| it.look(decision));
         }
         self.path
             .counters

@@ -6,7 +6,6 @@ use futures_util::future::BoxFuture;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::decider::Decider;
 use super::teller::Teller;
 use crate::charge::{OnClosed, OpenCharges, spawn};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
@@ -211,26 +210,11 @@ impl Crossings {
 /// Watches what is used of the calendar quotas of a take.
 #[derive(Clone)]
 pub(super) struct CrossingWatch {
-    crossings: Arc<Crossings>,
-    store: Arc<dyn Store>,
-    take: Take,
+    pub(super) crossings: Arc<Crossings>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) take: Take,
     /// What this process may still give back.
-    open: OpenCharges,
-}
-
-impl Decider {
-    /// `None` if nobody is told, or the take has no such quota.
-    #[inline(always)]
-    pub(super) fn watch(&self, take: &Take) -> Option<CrossingWatch> {
-        let crossings = self.listeners.as_ref()?.crossings.clone()?;
-        take.of_calendar().next()?;
-        Some(CrossingWatch {
-            crossings,
-            store: Arc::clone(self.store()),
-            take: take.clone(),
-            open: self.path.open.clone(),
-        })
-    }
+    pub(super) open: OpenCharges,
 }
 
 impl CrossingWatch {
@@ -257,7 +241,7 @@ impl CrossingWatch {
     }
 
     /// Asks the store, and looks by its answer: outside of the request.
-    fn again(&self) {
+    pub(super) fn again(&self) {
         let mut watch = self.clone();
         spawn(async move {
             // The caller goes on.
@@ -282,11 +266,6 @@ impl CrossingWatch {
         });
     }
 
-    pub(super) fn behind(&self) -> OnClosed {
-        let watch = self.clone();
-        OnClosed(Arc::new(move || watch.again()))
-    }
-
     /// With what is open, so much is used as a share or a denial tells at.
     #[cold]
     fn reached(
@@ -308,7 +287,10 @@ impl CrossingWatch {
         if lock(&crossings.noted).contains_key(&mark) {
             return;
         }
-        let open = self.open.watch(count.hash(), || self.behind());
+        let open = self.open.watch(count.hash(), || {
+            let watch = self.clone();
+            OnClosed(Arc::new(move || watch.again()))
+        });
         // The answer may be from before a refund. What is open looks again when it is closed.
         let is_old = self.open.refunded_since(take.refunds_before, count.hash());
         if is_old && open.is_none() {

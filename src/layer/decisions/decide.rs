@@ -351,18 +351,9 @@ impl Decider {
                 ..RequestPermits::default()
             };
             let may_come_back = take.rule().settles() || self.refunds_by_response(take.rule());
-            let behind = self.watch(take).map(|it| it.behind());
-            let on_lockout = self.on_lockout(take);
-            let (path, refunds) = (Some(path), self.refunds.clone());
-            let mut charge = Charge::decided(
-                store,
-                question.take,
-                decision,
-                path,
-                refunds,
-                behind,
-                on_lockout,
-            );
+            let (take, path, refunds) = (question.take, Some(path), self.refunds.clone());
+            let listeners = self.listeners.clone().map(|it| it as _);
+            let mut charge = Charge::decided(store, take, decision, path, refunds, listeners);
             if may_come_back {
                 charge = charge.keeping_open();
             }

@@ -1,9 +1,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::decider::Decider;
 use super::teller::Teller;
-use crate::charge::OnLockout;
 use crate::key::Key;
 use crate::take::Take;
 
@@ -36,12 +34,15 @@ pub struct LockedOut {
     pub is_shadow: bool,
 }
 
+/// The callback for a failure that has begun a hold: its take, the step, and when the hold ends.
+pub(crate) type OnLockout = Arc<dyn Fn(&Take, u64, SystemTime) + Send + Sync>;
+
 /// Tells this code of keys that are locked out.
 pub(crate) fn on_lockout<F: Future<Output = ()> + Send + 'static>(
     callback: impl Fn(LockedOut) -> F + Send + Sync + 'static,
 ) -> OnLockout {
     let (teller, callback) = (Teller::default(), Arc::new(callback));
-    OnLockout(Arc::new(move |take, step, until| {
+    Arc::new(move |take: &Take, step, until| {
         let (rule, count) = (take.rule(), take.lockout_count());
         let locked_out = LockedOut {
             path: Arc::clone(rule.shared_path()),
@@ -52,13 +53,5 @@ pub(crate) fn on_lockout<F: Future<Output = ()> + Send + 'static>(
         };
         let callback = Arc::clone(&callback);
         teller.tell(rule.path(), teller.place(), move || callback(locked_out));
-    }))
-}
-
-impl Decider {
-    /// Who is told where the key of this take is locked out.
-    pub(super) fn on_lockout(&self, take: &Take) -> Option<OnLockout> {
-        let on_lockout = self.listeners.as_ref()?.on_lockout.as_ref()?;
-        take.lockout_count().map(|_| on_lockout.clone())
-    }
+    })
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::crossing::CrossingWatch;
 use super::decide::{Outcome, RequestPermits, ask};
 use super::decider::Decider;
+use super::listeners::Listeners;
 use crate::callback::caught;
-use crate::charge::{Charge, LateCharge, LatePermit, OnLockout, PathState, RefundQueue, spawn};
+use crate::charge::{Charge, LateCharge, LatePermit, PathState, RefundQueue, spawn};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::in_flight_counter::InFlightCounter;
@@ -22,8 +22,7 @@ struct AskedInShadow {
     store: Arc<dyn Store>,
     take: Take,
     path: Arc<PathState>,
-    watch: Option<CrossingWatch>,
-    on_lockout: Option<OnLockout>,
+    listeners: Option<Arc<Listeners>>,
     charge: Option<Arc<LateCharge>>,
     permit: Option<LatePermit>,
     refunds: RefundQueue,
@@ -49,8 +48,7 @@ pub(super) fn ask_in_shadow(decider: &Decider, take: Take) -> Outcome {
     let in_shadow = rule.has_permits().then(LatePermit::default);
     let asked = AskedInShadow {
         store: Arc::clone(decider.store()),
-        watch: decider.watch(&take),
-        on_lockout: decider.on_lockout(&take),
+        listeners: decider.listeners.clone(),
         take,
         path: Arc::clone(&decider.path),
         charge: charge.clone(),
@@ -92,8 +90,9 @@ impl AskedInShadow {
     fn answered(self, answer: Option<Result<Decision, StoreError>>) {
         let Self { take, path, .. } = self;
         let decision = answer.and_then(Result::ok);
-        if let (Some(watch), Some(decision)) = (&self.watch, &decision) {
-            watch.look(decision);
+        if let (Some(listeners), Some(decision)) = (&self.listeners, &decision) {
+            let watch = listeners.watch(&take, &self.store, &path.open);
+            watch.iter().for_each(|it| it.look(decision));
         }
         match &decision {
             Some(decision) => path
@@ -107,11 +106,9 @@ impl AskedInShadow {
         if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);
             let (store, path, refunds) = (self.store, Some(path), self.refunds);
-            late.answered(
-                allowed.map(|it| {
-                    Charge::decided(store, take, it, path, refunds, None, self.on_lockout)
-                }),
-            );
+            let listeners = self.listeners.map(|it| it as _);
+            let charge = |it| Charge::decided(store, take, it, path, refunds, listeners);
+            late.answered(allowed.map(charge));
         }
     }
 }
