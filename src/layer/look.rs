@@ -6,14 +6,14 @@ use axum_core::response::Response;
 use http::request::Parts;
 
 use super::action::Action;
-use super::decisions::{Outcome, check_capabilities};
+use super::decisions::{Outcome, ask};
 use super::gate::Gate;
 use super::headers::{reset, shown};
 use crate::callback::{AnswerReason, push_json};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::fleet::OperatorVerdict;
 use crate::rule::{Policy, Rule};
-use crate::store::{Store, StoreFuture};
+use crate::store::StoreFuture;
 use crate::take::Take;
 
 /// What a request has left by a rule: see [`Limits::usage`](crate::Limits::usage).
@@ -174,11 +174,7 @@ impl Gate {
     }
 
     fn peek(&self, take: &Take) -> StoreFuture<Decision> {
-        let look = take.ask.clone().looking();
-        match check_capabilities(self.decider.store(), take) {
-            Ok(()) => self.decider.store().take(&look).map(Decision::shown),
-            Err(error) => StoreFuture::ready(Err(error)),
-        }
+        ask(self.decider.store(), &take.clone().looking()).map(Decision::shown)
     }
 
     /// What a layer answers to a request that shows nothing. Where it would call the handler, the

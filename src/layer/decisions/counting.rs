@@ -11,7 +11,6 @@ use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
 use crate::rule::{OnError, Policy, Rule};
 use crate::take::Take;
-use crate::trace::TakeSpan;
 use crate::warning::{Warning, WarningKind};
 
 // What a layer tells `tracing` about its decisions.
@@ -28,21 +27,16 @@ use crate::warning::{Warning, WarningKind};
 //
 // [`trace_hashed_keys`]: crate::RateLimitLayer
 
-impl TakeSpan {
-    /// The end of the span.
-    #[inline]
-    pub(super) fn record_answer(&self, answer: &Result<Decision, StoreError>) {
-        self.record(|| match answer {
-            Ok(decision) => {
-                let outcome = DecisionOutcome::from_decision(decision).name();
-                let source = decision.source().name();
-                vec![
-                    ("outcome", outcome.to_owned()),
-                    ("source", source.to_owned()),
-                ]
-            }
-            Err(error) => vec![("error", error.to_string())],
-        });
+/// What the span of a take says of its answer.
+#[cold]
+pub(super) fn told_of(answer: &Result<Decision, StoreError>) -> Vec<(&'static str, String)> {
+    match answer {
+        Ok(decision) => {
+            let outcome = DecisionOutcome::from_decision(decision).name().to_owned();
+            let source = decision.source().name().to_owned();
+            vec![("outcome", outcome), ("source", source)]
+        }
+        Err(error) => vec![("error", error.to_string())],
     }
 }
 
@@ -58,6 +52,7 @@ impl Decider {
                 if decision.source() != Source::Operator {
                     self.note_denied(take, decision);
                 }
+                #[cfg(feature = "tracing")]
                 self.log_denial(take, decision);
                 if decision.verdict() == Verdict::Never {
                     self.warn_of_cost(take, decision);
@@ -168,23 +163,17 @@ impl Decider {
     }
 
     /// A debug event for each denial, and a summary of the rule's denials at most every 10 s.
+    #[cfg(feature = "tracing")]
     #[inline]
     fn log_denial(&self, take: &Take, decision: &Decision) {
-        #[cfg(feature = "tracing")]
-        {
-            if tracing::enabled!(tracing::Level::DEBUG) {
-                self.log_one_denial(take, decision);
-            }
-            self.path.counters.denials_log.happened(|| {
-                let (path, name) = (
-                    Arc::clone(&self.path),
-                    Arc::clone(take.rule().shared_path()),
-                );
-                move || path.counters.log_denials(&name)
-            });
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            self.log_one_denial(take, decision);
         }
-        #[cfg(not(feature = "tracing"))]
-        let _ = (take, decision);
+        self.path.counters.denials_log.happened(|| {
+            let path = Arc::clone(&self.path);
+            let name = Arc::clone(take.rule().shared_path());
+            move || path.counters.log_denials(&name)
+        });
     }
 
     #[cfg(feature = "tracing")]

@@ -22,6 +22,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
+use super::counting::told_of;
 use super::decider::Decider;
 use super::shadow_take::ask_in_shadow;
 use super::waiting::{AskedAt, denied_behind, left_of};
@@ -119,6 +120,11 @@ pub(crate) struct WaitingTake {
 }
 
 impl Outcome {
+    /// Nothing limits the request or call.
+    pub(crate) fn unlimited(rule: Arc<Rule>) -> Self {
+        Self::Pass(rule, None, RequestPermits::default())
+    }
+
     /// What the rule says where the store has failed.
     pub(crate) fn undecided(rule: Arc<Rule>, error: StoreError) -> Self {
         match rule.on_error() {
@@ -175,10 +181,7 @@ impl Deciding {
                         return Ok(decider.gives_up(waiting));
                     }
                     match decider.rule() {
-                        None => {
-                            let rule = waiting.take.into_rule();
-                            return Ok(Outcome::Pass(rule, None, RequestPermits::default()));
-                        }
+                        None => return Ok(Outcome::unlimited(waiting.take.into_rule())),
                         Some(rule) => decider.decide_again(anew(rule)?, waiting),
                     }
                 }
@@ -275,8 +278,11 @@ impl Decider {
     /// Says in a take what only the moment knows at which the store is asked.
     #[inline]
     fn prepare(&self, take: &mut Take, outage: Option<Box<StoreError>>) -> Moment {
-        let asked = self.asked();
-        take.ask.set_failure(outage);
+        // Where no request may wait, nobody reads the clock, which costs time.
+        let asked = self.waiting.is_on().then(|| self.asked());
+        if outage.is_some() {
+            take.ask.set_failure(outage);
+        }
         if asked.is_some() {
             take.ask.set_patient();
         }
@@ -293,11 +299,17 @@ impl Decider {
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {
         self.path.counters.numbers.let_through.add(1);
-        Deciding::Done(Outcome::Pass(
-            take.into_rule(),
-            None,
-            RequestPermits::default(),
-        ))
+        Deciding::Done(Outcome::unlimited(take.into_rule()))
+    }
+
+    /// Whether the response to a request under this rule, or the answer to a call, matters.
+    pub(crate) fn reads_response(&self, rule: &Rule) -> bool {
+        self.refunds_by_response(rule) || rule.counts_failures() || rule.is_outgoing()
+    }
+
+    /// Whether it may give back what the request was charged.
+    pub(super) fn refunds_by_response(&self, rule: &Rule) -> bool {
+        self.gives_back || rule.outcomes().is_some()
     }
 
     /// What becomes of a take whose patience is over, or that lacks what comes too late.
@@ -323,7 +335,7 @@ impl Decider {
         answer: Result<Decision, StoreError>,
         waited: Duration,
     ) -> Deciding {
-        question.span.record_answer(&answer);
+        question.span.record(|| told_of(&answer));
         let mut decision = match answer {
             Ok(decision) => decision,
             Err(error) => return self.judge_failure(question, error),
@@ -479,7 +491,7 @@ fn check_joint_or_calendar(
 /// Asks the store. One that has just failed an outer layer of the same request is not asked, unless
 /// it has a fallback.
 #[inline]
-pub(super) fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
+pub(crate) fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
     if let Err(error) = check_capabilities(store, take) {
         return StoreFuture::ready(Err(error));
     }

@@ -112,14 +112,4 @@ impl Decider {
             RuleSource::Named { rules, path } => rules.guard().get(path).cloned(),
         }
     }
-
-    /// Whether the response to a request under this rule, or the answer to a call, matters.
-    pub(crate) fn reads_response(&self, rule: &Rule) -> bool {
-        self.refunds_by_response(rule) || rule.counts_failures() || rule.is_outgoing()
-    }
-
-    /// Whether it may give back what the request was charged.
-    pub(super) fn refunds_by_response(&self, rule: &Rule) -> bool {
-        self.gives_back || rule.outcomes().is_some()
-    }
 }

@@ -16,7 +16,7 @@ mod warnings;
 pub use crossing::Crossing;
 pub(crate) use crossing::Crossings;
 pub(crate) use decide::{AskedTake, Deciding, Outcome, RequestPermits, WaitingTake};
-pub(crate) use decide::{capabilities, check_capabilities};
+pub(crate) use decide::{ask, capabilities, check_capabilities};
 pub(crate) use decider::{Decider, RuleSource};
 pub(crate) use listeners::Listeners;
 pub use locked_out::LockedOut;

@@ -26,14 +26,12 @@ pub(super) struct AskedAt {
 }
 
 impl Decider {
-    /// Notes when a question is asked, and the rule of its path. Returns `None` where no request
-    /// may wait, since reading the clock costs time.
-    pub(super) fn asked(&self) -> Option<AskedAt> {
-        let note = || AskedAt {
+    /// Notes when a question is asked, and the rule of its path.
+    pub(super) fn asked(&self) -> AskedAt {
+        AskedAt {
             at: Instant::now(),
             rule: self.rule(),
-        };
-        self.waiting.is_on().then(note)
+        }
     }
 
     /// The waiter of a take that was denied: it waits from now on, or goes on waiting. `None` if it
