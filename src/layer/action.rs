@@ -9,7 +9,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decisions::{AskedTake, Outcome, RequestPermits, WaitingTake};
+use super::decisions::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outer_layers::Outage;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
@@ -43,14 +43,9 @@ pub(crate) enum Action {
     WaitForTurn(WaitingTake),
 }
 
-/// How far a request is that has just arrived.
-#[allow(clippy::large_enum_variant, reason = "a box would cost an allocation")]
-pub(crate) enum Begun {
-    Act(Action),
-    /// The action is known when the store has answered. Meanwhile the request keeps the instance of
-    /// the inner service that was polled ready.
-    Ask(AskedTake),
-}
+/// How far a request is that has just arrived: its take is decided or asked about, or an action is
+/// done without a decision.
+pub(super) type Begun = Result<Deciding, Action>;
 
 /// Why a request or a call does not go on.
 #[derive(Clone)]

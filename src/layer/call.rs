@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::action::Admission;
 use super::admitted::Admitted;
-use super::decisions::{Outcome, RequestPermits};
+use super::decisions::Outcome;
 use super::gate::Gate;
 use super::refused::{CallError, Refused, no_head};
 use super::subject_keys::SubjectKeys;
@@ -16,7 +16,7 @@ use crate::error::KeyError;
 use crate::key::Key;
 use crate::rule::{Plan, Rule, Subject};
 use crate::take::Take;
-use crate::waiting::{Wait, lane_of};
+use crate::waiting::lane_of;
 
 /// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
 /// is a question: see [`Limits::check`](crate::Limits::check).
@@ -307,10 +307,8 @@ impl Call {
         let outcome = match self.take(&gate, rule, keys) {
             Ok(take) => {
                 let anew = |rule| self.take(&gate, rule, self.keys.clone());
-                gate.inspect_keys(&take);
-                let decider = &gate.decider;
-                let deciding = decider.decide(take, Wait::May(None), None);
-                let outcome = deciding.outcome(decider, anew).await;
+                let deciding = gate.decide(take, None);
+                let outcome = deciding.outcome(&gate.decider, anew).await;
                 outcome.unwrap_or_else(|outcome| *outcome)
             }
             Err(outcome) => *outcome,
@@ -342,9 +340,7 @@ impl Call {
                 Ok(take.with_cost(cost))
             }
             // Whatever fails, a shadow rule lets it pass.
-            Err(_) if rule.is_shadow() => {
-                Err(Outcome::Pass(rule, None, RequestPermits::default()).into())
-            }
+            Err(_) if rule.is_shadow() => Err(Outcome::unlimited(rule).into()),
             Err(message) => {
                 let error = KeyError::server(message);
                 gate.count_missing_key(&rule, &error);

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use http::Request;
 use http::request::Parts;
-use http::{Extensions, Request};
 
 use super::action::{Action, Begun};
 use super::decisions::{Decider, Outcome, RuleSource};
@@ -72,29 +72,37 @@ impl Gate {
 
     /// The counters of the path, read now; `None` without a rule.
     pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
+        let state = &self.decider.path;
         match &self.decider.rule {
-            RuleSource::Fixed(rule) => Some(self.decider.path.snapshot(rule)),
-            RuleSource::Named { rules, path } => {
-                Some(self.decider.path.snapshot(rules.guard().find(path)?))
-            }
+            RuleSource::Fixed(rule) => Some(state.snapshot(rule)),
+            RuleSource::Named { rules, path } => Some(state.snapshot(rules.guard().find(path)?)),
         }
     }
 
-    /// Decides about a request with these extensions that has just arrived.
+    /// Decides about a request that has just arrived, if anything limits it.
     #[inline]
-    pub(super) fn begin(self: &Arc<Self>, take: OrAction<Take>, request: &Extensions) -> Begun {
-        match take {
-            Ok(take) => {
-                self.inspect_keys(&take);
-                self.act_when_decided(self.decide(take, request))
-            }
-            Err(action) => Begun::Act(*action),
+    pub(super) fn begin<B>(self: &Arc<Self>, request: Request<B>) -> (Begun, Request<B>) {
+        let Some(rule) = self.rule_or_count() else {
+            return (Err(Action::Pass), request);
+        };
+        self.inspect(&rule, Some(request.headers()));
+        // A request whose head is not read stays in one piece: taking it apart and putting it
+        // together again is a good part of what a decision costs.
+        if !self.reads_head(&rule, &request) {
+            let take = Take::new(rule, Key::default());
+            return (Ok(self.decide(take, Some(request.extensions()))), request);
         }
+        let (mut head, body) = request.into_parts();
+        let begun = match self.read_head(rule, &mut head) {
+            Ok(take) => Ok(self.decide(take, Some(&head.extensions))),
+            Err(action) => Err(*action),
+        };
+        (begun, Request::from_parts(head, body))
     }
 
     /// Whether the take of this request depends on its head.
     #[inline]
-    pub(super) fn reads_head<B>(&self, rule: &Rule, request: &Request<B>) -> bool {
+    fn reads_head<B>(&self, rule: &Rule, request: &Request<B>) -> bool {
         let options = &self.options;
         let has_exemptions = || !options.exempt.is_empty() || rule.exemptions().is_some();
         let has_choice = || {
@@ -144,10 +152,8 @@ impl Gate {
     /// Those without a key of `fair-by` have a lane, too.
     #[inline(never)]
     fn take_in_lane(self: &Arc<Self>, rule: Arc<Rule>, head: &Parts) -> OrAction<Take> {
-        let key = self
-            .options
-            .fair_by(&rule)
-            .map(|extractor| caught("fair_by", rule.path(), || extractor.extract(head)));
+        let extractor = self.options.fair_by(&rule);
+        let key = extractor.map(|it| caught("fair_by", rule.path(), || it.extract(head)));
         let key = key.transpose()?.and_then(Result::ok);
         let mut take = self.take_of(rule, head)?;
         take.lane = Some(lane_of(key.as_ref().map(Key::hash_in_names)));

@@ -70,14 +70,15 @@ impl Outage {
 }
 
 impl Gate {
-    /// Decides about a take that has just arrived, of a request with these extensions: outer layers
-    /// may have let it wait, or know of an outage.
+    /// Decides about a take that has just arrived, of a request with these extensions, if there is
+    /// one: outer layers may have let it wait, or know of an outage.
     #[inline]
-    pub(super) fn decide(&self, take: Take, request: &Extensions) -> Deciding {
-        let (decider, waits) = (&self.decider, self.decider.waiting.is_on());
-        let since = waits.then(|| request.get()).flatten();
-        let since = since.map(|WaitingSince(since)| *since);
-        let outage = Outage::known(request, decider.store());
+    pub(super) fn decide(&self, take: Take, request: Option<&Extensions>) -> Deciding {
+        self.inspect_keys(&take);
+        let decider = &self.decider;
+        let since = request.filter(|_| decider.waiting.is_on());
+        let since = since.and_then(|it| Some(it.get::<WaitingSince>()?.0));
+        let outage = request.and_then(|it| Outage::known(it, decider.store()));
         decider.decide(take, Wait::May(since), outage)
     }
 }

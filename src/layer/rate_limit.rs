@@ -8,11 +8,8 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
-use super::action::{Action, Begun};
 use super::gate::Gate;
 use super::response_future::ResponseFuture;
-use crate::key::Key;
-use crate::take::Take;
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes.
 ///
@@ -60,20 +57,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
-        let (gate, inner) = (&self.gate, &mut self.inner);
-        let Some(rule) = gate.rule_or_count() else {
-            return ResponseFuture::new(Begun::Act(Action::Pass), inner, request, gate);
-        };
-        gate.inspect(&rule, Some(request.headers()));
-        // A request whose head is not read stays in one piece: taking it apart and putting it
-        // together again is a good part of what a decision costs.
-        if !gate.reads_head(&rule, &request) {
-            let begun = gate.begin(Ok(Take::new(rule, Key::default())), request.extensions());
-            return ResponseFuture::new(begun, inner, request, gate);
-        }
-        let (mut head, body) = request.into_parts();
-        let take = gate.read_head(rule, &mut head);
-        let begun = gate.begin(take, &head.extensions);
-        ResponseFuture::new(begun, inner, Request::from_parts(head, body), gate)
+        let (begun, request) = self.gate.begin(request);
+        ResponseFuture::new(begun, &mut self.inner, request, &self.gate)
     }
 }

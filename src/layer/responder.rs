@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri};
 use tokio::time::Instant;
 
-use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
+use super::action::{Action, Admission, Refusal, forbid_storing, marked};
 use super::decisions::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::headers::{set_retry_after, shown_retry_after, whole_seconds};
@@ -24,25 +24,6 @@ use crate::rule::headers::Headers;
 use crate::take::Take;
 
 impl Gate {
-    /// What becomes of a request, when its take is decided.
-    #[inline]
-    pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Begun {
-        match deciding {
-            // Most requests: nothing has failed, and no callback is asked.
-            Deciding::Done(Outcome::Allowed(charge, waiting_since, permits))
-                if charge.decision().failure().is_none() =>
-            {
-                self.decider
-                    .count_decision(charge.take(), charge.decision());
-                let admitted = self.admit_charged(charge, waiting_since, permits);
-                Begun::Act(Action::Admit(admitted))
-            }
-            Deciding::Done(outcome) => Begun::Act(self.act(outcome)),
-            Deciding::Asked(asked) => Begun::Ask(asked),
-            Deciding::Waiting(waiting) => Begun::Act(Action::WaitForTurn(waiting)),
-        }
-    }
-
     /// What becomes of a request with this head that waits.
     pub(super) async fn act_after_waiting(
         self: Arc<Self>,
@@ -63,11 +44,19 @@ impl Gate {
     /// where the rule or a fallback has decided, only one that wants to.
     #[inline]
     pub(crate) fn act(self: &Arc<Self>, outcome: Outcome) -> Action {
-        match &self.options.on_error {
-            Some(callback) if outcome.is_for(&**callback) => {
+        match (outcome, &self.options.on_error) {
+            // Most requests: nothing has failed, and no callback is asked.
+            (Outcome::Allowed(charge, waiting_since, permits), _)
+                if charge.decision().failure().is_none() =>
+            {
+                let decider = &self.decider;
+                decider.count_decision(charge.take(), charge.decision());
+                Action::Admit(self.admit_charged(charge, waiting_since, permits))
+            }
+            (outcome, Some(callback)) if outcome.is_for(&**callback) => {
                 Action::Recover(Arc::clone(callback), outcome)
             }
-            _ => self.carry_out(outcome),
+            (outcome, _) => self.carry_out(outcome),
         }
     }
 
@@ -261,10 +250,9 @@ impl Gate {
     fn shown(&self, take: &Take, decision: &Decision) -> Shown {
         let retry_soon = self.retry_soon_if_refunds_are_open(take, decision);
         let decision = retry_soon.as_ref().unwrap_or(decision);
+        let retry_after = decision.retry_after();
         Shown {
-            retry_after: decision
-                .retry_after()
-                .map(|it| shown_retry_after(take.rule(), it)),
+            retry_after: retry_after.map(|it| shown_retry_after(take.rule(), it)),
             retry_soon,
         }
     }
@@ -309,11 +297,8 @@ impl Gate {
         form: &AnswerForm,
         mut response: Response,
     ) -> Response {
-        let Shown {
-            retry_after,
-            retry_soon,
-        } = shown;
-        let shown = retry_soon.as_ref().unwrap_or(&decision);
+        let (retry_after, soon) = (shown.retry_after, shown.retry_soon);
+        let shown = soon.as_ref().unwrap_or(&decision);
         forbid_storing(response.headers_mut());
         let (own, is_behind) = (self.options.headers_of(rule), rule.is_outgoing());
         let fields = if is_behind { Headers::None } else { own };

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::action::{Action, Admission, Begun, marked};
-use super::decisions::AskedTake;
+use super::decisions::{AskedTake, Deciding};
 use super::gate::Gate;
 use super::outer_layers::WaitingSince;
 use super::upload::Upload;
@@ -109,36 +109,26 @@ struct KeptRequest<S, B> {
 
 const DONE: &str = "polled after completion";
 
-impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    /// Goes on with the request. The service has been polled ready.
-    #[inline]
-    pub(crate) fn new(begun: Begun, service: &mut S, request: Request<B>, gate: &Arc<Gate>) -> Self
-    where
-        S: Clone,
-        S::Error: 'static,
-        B: HttpBody + Send + 'static,
-    {
-        Self {
-            state: ResponseState::begin(begun, service, request, gate),
-        }
-    }
-}
-
-impl<S, B> ResponseState<S, B, S::Future, S::Error>
+impl<S: Service<Request<B>>, B> ResponseFuture<S, B>
 where
-    S: Service<Request<B>>,
+    S: Clone,
     S::Error: 'static,
     B: HttpBody + Send + 'static,
 {
+    /// Goes on with the request. The service has been polled ready.
     // Inlined, it would be copied into the future.
     #[inline(never)]
-    fn begin(begun: Begun, service: &mut S, request: Request<B>, gate: &Arc<Gate>) -> Self
-    where
-        S: Clone,
-    {
+    #[allow(clippy::result_large_err, reason = "a box would cost an allocation")]
+    pub(super) fn new(
+        begun: Begun,
+        service: &mut S,
+        request: Request<B>,
+        gate: &Arc<Gate>,
+    ) -> Self {
+        let begun = begun.map_or_else(Ok, |deciding| decided(gate, deciding));
         let admitted = match begun {
-            Begun::Act(Action::Pass) => None,
-            Begun::Act(Action::Admit(admitted)) => Some(admitted),
+            Ok(Action::Pass) => None,
+            Ok(Action::Admit(admitted)) => Some(admitted),
             begun => {
                 // No ready instance is left behind unused: it would keep what it has reserved, such
                 // as a permit of a `ConcurrencyLimit`.
@@ -150,35 +140,41 @@ where
                     gate: Arc::clone(gate),
                     arrived: None,
                 };
-                return Self::after(begun, kept);
+                let state = ResponseState::after(begun, kept);
+                return Self { state };
             }
         };
-        Self::call(service, request, admitted)
+        let state = ResponseState::call(service, request, admitted);
+        Self { state }
     }
+}
 
-    fn after(begun: Begun, mut kept: KeptRequest<S, B>) -> Self
+impl<S, B> ResponseState<S, B, S::Future, S::Error>
+where
+    S: Service<Request<B>>,
+    S::Error: 'static,
+    B: HttpBody + Send + 'static,
+{
+    fn after(begun: Result<Action, AskedTake>, mut kept: KeptRequest<S, B>) -> Self
     where
         S: Clone,
     {
-        let action = match begun {
-            Begun::Act(action) => action,
-            Begun::Ask(asked) => {
+        let admitted = match begun {
+            Err(asked) => {
                 kept.arrived = kept.arrived.or(Some(asked.since()));
                 let kept = Some(kept);
                 return Self::Asking { asked, kept };
             }
-        };
-        let admitted = match action {
-            Action::Pass => None,
-            Action::Admit(admitted) => Some(admitted),
-            Action::Refuse(refusal) => {
+            Ok(Action::Pass) => None,
+            Ok(Action::Admit(admitted)) => Some(admitted),
+            Ok(Action::Refuse(refusal)) => {
                 return kept.respond(|gate, form| gate.answer(refusal, form));
             }
-            Action::Panicked(panicked) => {
+            Ok(Action::Panicked(panicked)) => {
                 return kept.respond(|_, form| marked(internal_error(&panicked, form)));
             }
-            Action::Respond(response) => return kept.respond(|_, _| response),
-            Action::Degrade(callback, take, decision) => {
+            Ok(Action::Respond(response)) => return kept.respond(|_, _| response),
+            Ok(Action::Degrade(callback, take, decision)) => {
                 let head = head(&kept.request);
                 let upload = Upload::find(kept.request, &kept.gate);
                 let gate = kept.gate;
@@ -187,13 +183,13 @@ where
                 let response = Box::pin(response);
                 return Self::Answering { response };
             }
-            Action::Recover(callback, outcome) => {
+            Ok(Action::Recover(callback, outcome)) => {
                 let gate = Arc::clone(&kept.gate);
                 let head = head(&kept.request);
                 let action = gate.recover(callback, outcome, head, kept.arrived);
                 return Self::choosing(action, kept);
             }
-            Action::WaitForTurn(waiting) => {
+            Ok(Action::WaitForTurn(waiting)) => {
                 let gate = Arc::clone(&kept.gate);
                 let action = gate.act_after_waiting(waiting, head(&kept.request));
                 return Self::choosing(action, kept);
@@ -256,6 +252,18 @@ where
     }
 }
 
+/// The action of a request whose take is decided, or the question about it: until it is answered the
+/// request keeps the instance of the inner service that was polled ready.
+#[inline]
+#[allow(clippy::result_large_err, reason = "a box would cost an allocation")]
+fn decided(gate: &Arc<Gate>, deciding: Deciding) -> Result<Action, AskedTake> {
+    match deciding {
+        Deciding::Done(outcome) => Ok(gate.act(outcome)),
+        Deciding::Waiting(waiting) => Ok(Action::WaitForTurn(waiting)),
+        Deciding::Asked(asked) => Err(asked),
+    }
+}
+
 impl<S: Service<Request<B>>, B: HttpBody + Send + 'static> KeptRequest<S, B> {
     /// Answers with the response that this makes in the form of the request.
     fn respond(
@@ -301,13 +309,12 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Asking { asked, kept } => {
                     let gate = &kept.as_ref().expect(DONE).gate;
-                    let deciding = ready!(asked.poll(&gate.decider, cx));
-                    let begun = gate.act_when_decided(deciding);
+                    let begun = decided(gate, ready!(asked.poll(&gate.decider, cx)));
                     ResponseState::after(begun, kept.take().expect(DONE))
                 }
                 StateProj::Choosing { action, kept } => {
                     let action = ready!(action.as_mut().poll(cx));
-                    ResponseState::after(Begun::Act(action), kept.take().expect(DONE))
+                    ResponseState::after(Ok(action), kept.take().expect(DONE))
                 }
                 StateProj::Readying { admitted, kept } => {
                     let service = &mut kept.as_mut().expect(DONE).service;
