@@ -63,16 +63,8 @@ impl Take {
     /// A take under a rule of one subject.
     #[inline]
     pub(crate) fn for_key(rule: Arc<Rule>, key: Key, cost: u64) -> Self {
-        let (of, hash) = (rule.counts(), key.hash_in_names());
-        let count = |place: usize| {
-            let name = of.list[place].names.name_for(key.text(), hash);
-            CountAsk::new(of, place, name, cost)
-        };
-        let counts = match of.list.len() {
-            1 => SmallVec::from_buf([count(0)]),
-            number => (0..number).map(count).collect(),
-        };
-        Self::from_parts(rule, key, None, counts, cost)
+        let ask = Ask::of_key(rule.counts(), key.text(), key.hash_in_names(), cost);
+        Self::from_parts(rule, key, None, ask)
     }
 
     /// A take under a [joint](Rule::joint) rule, at the rule's cost, with the key of each subject
@@ -125,19 +117,12 @@ impl Take {
             let name = count.names.name_for(key.text(), key.hash_in_names());
             Some(CountAsk::new(of, place, name, cost))
         });
-        let counts = counts.collect();
-        Self::from_parts(rule, key, Some(keys.into()), counts, cost)
+        let ask = Ask::new(of, counts.collect(), cost);
+        Self::from_parts(rule, key, Some(keys.into()), ask)
     }
 
-    /// A first question under the rule, about these counts.
-    fn from_parts(
-        rule: Arc<Rule>,
-        key: Key,
-        keys: Option<Arc<[Option<Key>]>>,
-        counts: SmallVec<[CountAsk; 1]>,
-        cost: u64,
-    ) -> Self {
-        let ask = Ask::new(Arc::clone(rule.counts()), counts, cost);
+    /// A first question under the rule.
+    fn from_parts(rule: Arc<Rule>, key: Key, keys: Option<Arc<[Option<Key>]>>, ask: Ask) -> Self {
         Self {
             rule,
             key,
@@ -308,7 +293,8 @@ impl Take {
         } else {
             // The rule does not count this request.
             let (key, keys) = (self.key.clone(), Some(Arc::default()));
-            Self::from_parts(rule, key, keys, SmallVec::new(), self.cost())
+            let ask = Ask::new(rule.counts(), SmallVec::new(), self.cost());
+            Self::from_parts(rule, key, keys, ask)
         };
         take.like(self)
     }

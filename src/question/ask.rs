@@ -3,8 +3,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::Name;
-use super::RuleCounts;
+use super::{KeyText, Name, RuleCounts};
 use crate::algorithm::AlgorithmConfig;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::lockout::LockoutSpec;
@@ -170,11 +169,25 @@ impl Ask {
     /// question is sent.
     pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+    /// A first question about all counts of a rule, for one key with this hash.
+    #[inline]
+    pub(crate) fn of_key(of: &Arc<RuleCounts>, key: &KeyText, hash: u64, cost: u64) -> Self {
+        let count = |place: usize| {
+            let name = of.list[place].names.name_for(key, hash);
+            CountAsk::new(of, place, name, cost)
+        };
+        let counts = match of.list.len() {
+            1 => SmallVec::from_buf([count(0)]),
+            number => (0..number).map(count).collect(),
+        };
+        Self::new(of, counts, cost)
+    }
+
     /// A first question about these counts that no caller waits for yet.
-    pub(crate) fn new(of: Arc<RuleCounts>, counts: SmallVec<[CountAsk; 1]>, cost: u64) -> Self {
+    pub(crate) fn new(of: &Arc<RuleCounts>, counts: SmallVec<[CountAsk; 1]>, cost: u64) -> Self {
         Self {
             is_joint: of.is_joint || counts.len() != 1,
-            of,
+            of: Arc::clone(of),
             counts,
             cost,
             only_looks: false,
@@ -502,8 +515,7 @@ impl Ask {
 
     /// A first question about the same counts at this cost, which no caller waits for.
     pub(crate) fn first_question(&self, cost: u64) -> Self {
-        let (of, counts) = (Arc::clone(&self.of), self.counts.clone());
-        let mut ask = Self::new(of, counts, cost).with_cost(cost);
+        let mut ask = Self::new(&self.of, self.counts.clone(), cost).with_cost(cost);
         ask.is_joint = self.is_joint;
         ask
     }
