@@ -4,7 +4,7 @@
 //! `answers.rs` has what a response says of its limit. `open_charges.rs` counts what may still be
 //! given back, which wakes waiters. `report.rs` tells a store that a request has failed or
 //! succeeded, under a rule with a lock-out. `path_state.rs` has what all layers of a path share: a
-//! charge counts its refunds there. What a request is charged is decided in `src/layer/`,
+//! charge counts its refunds there. What a request is charged is decided in `src/layer/decisions/`,
 //! and the outcomes that give it back are in `src/rule/`.
 
 pub(crate) mod answers;

@@ -57,12 +57,12 @@
 //     RateLimit::call             rate_limit.rs        the service
 //       Gate::begin               gate.rs              the rule; none: the inner service is called
 //         Gate::read_head         gate.rs              exemption, plan, key and cost, from the head
-//         Gate::decide            decide.rs            operators' keys; asks: a `Deciding`
-//           Gate::prepare         decide.rs            what is known when the store is asked
-//           Store::take           on through wrappers, store, flight and script: see below
+//         Gate::decide            outer_layers.rs      what outer layers know of the request
+//           Decider::decide       decisions/decide.rs  operators' keys; asks: a `Deciding`
+//             Store::take         on through wrappers, store, flight and script: see below
 //     ResponseFuture::poll        response_future.rs   awaits the answer, unless it is there already
-//       Deciding::outcome         decide.rs            waits in its turn and asks again: an `Outcome`
-//       Gate::act                 responder.rs         counts it, and says what it means: an `Action`
+//       Deciding::outcome         decisions/decide.rs  waits in its turn and asks again: an `Outcome`
+//       Gate::act                 responder.rs         has it counted, and what it means: an `Action`
 //       the action                response_future.rs   the inner service, a callback, a response
 //       Admission::finish         action.rs            the response: gives back by it, and fields
 //
@@ -76,23 +76,27 @@
 //           flight, TakeCall      redis/calls.rs, take_call.rs: which questions share a call
 //             lua/                one script for each algorithm: usual case, then core
 //
-// A `Gate` owns what a path's requests share; `Call` decides by one, too. What the application
-// says about its requests are the gate's `Options` (options.rs). Beside these steps:
+// A `Gate` reads the heads of a path's requests; the `Decider` that it has owns what decisions share,
+// and knows nothing of HTTP: `Call` decides by it, too. What the application says about its requests
+// are the gate's `Options` (options.rs). Beside these steps:
 //
 //     inspector.rs              looks for mistakes in the set-up
-//     outage.rs                 a store that failed an outer layer is not asked again
-//     shadow_take.rs            takes whose answers deny nothing
-//     waiting.rs                which takes may wait: the waiters are in src/waiting/
+//     outer_layers.rs           a store that failed an outer layer is not asked again
 //     subject_keys.rs           the keys that code gives a joint rule
 //     upload.rs                 reads on what the client of an answered request still sends
-//     crossing.rs               tells of shares of calendar quotas that are used
-//     locked_out.rs             tells of keys that failures lock out; teller.rs calls the code
 //     outcome.rs                what is given back by the response
 //     headers.rs                the fields of responses
 //     look.rs                   what a request has left, to show it
 //     call.rs                   functions that a rule limits, and checks: they enter at `decide`, and
 //                               get what admitted.rs or refused.rs says
 //     peek.rs                   what a key has left, for code
+//     decisions/                what becomes of a take
+//       decider.rs              what that needs of a path
+//       waiting.rs              which takes may wait: the waiters are in src/waiting/
+//       shadow_take.rs          takes whose answers deny nothing
+//       counting.rs             what is counted and logged of outcomes; store_log.rs: of stores
+//       listeners.rs            code that is told: of shares of calendar quotas that are used
+//                               (crossing.rs), of keys that failures lock out (locked_out.rs)
 //     ../fleet/operator_keys.rs keys that an operator lets through, blocks or raises
 //
 // The inner service is called only after the outcome is known, and only the instance that was

@@ -12,7 +12,8 @@
 //! behind. A request that an overloaded store did not answer is in no queue: it waits for a slot to
 //! ask again.
 //!
-//! `src/layer/waiting.rs` says what a denial means for a waiter: it knows takes and decisions.
+//! `src/layer/decisions/waiting.rs` says what a denial means for a waiter: it knows takes and
+//! decisions.
 
 mod line;
 mod places;
