@@ -1,9 +1,9 @@
-//! Reloading attacked: what stands in the place of the file, how it comes and goes, and who else
-//! replaces the rules meanwhile. Whatever happens, the old rules stay or whole new ones apply.
+//! Reloading attacked: how the file comes and goes, and who else replaces the rules meanwhile. What
+//! may stand in its place is refused by `tests/layer/reload/files.rs`. Whatever happens, the old
+//! rules stay or whole new ones apply.
 
-use std::fs::{self, File, FileTimes, OpenOptions};
+use std::fs::{self, FileTimes, OpenOptions};
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixListener;
 use std::time::SystemTime;
 
 use tidegate::live::ReloadStatus;
@@ -82,15 +82,6 @@ impl Service {
         self.folder.path().join(name)
     }
 
-    fn remove(&self) {
-        let file = &self.file;
-        let is_folder = fs::symlink_metadata(file).is_ok_and(|found| found.is_dir());
-        let _ = match is_folder {
-            true => fs::remove_dir(file),
-            false => fs::remove_file(file),
-        };
-    }
-
     fn status(&self) -> ReloadStatus {
         self.limits.status()
     }
@@ -113,131 +104,6 @@ async fn settle() {
 fn make_fifo(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status();
     assert!(made.expect("mkfifo runs").success());
-}
-
-/// Each is refused, at once when it is called and by the watcher; the service is as it was, and
-/// follows the file again when there is one.
-#[tokio::test(start_paused = true)]
-async fn strange_things_in_the_place_of_the_file() {
-    type Make = fn(&Service);
-    fn link(it: &Service, target: &str) {
-        symlink(target, &it.file).expect("is linked");
-    }
-    let things: [(&str, Make); 12] = [
-        ("a link to itself", |it| {
-            symlink(&it.file, &it.file).expect("is linked")
-        }),
-        ("links in a circle", |it| {
-            let _ = fs::remove_file(it.beside("other"));
-            symlink(it.beside("other"), &it.file).expect("is linked");
-            symlink(&it.file, it.beside("other")).expect("is linked");
-        }),
-        ("a folder", |it| fs::create_dir(&it.file).expect("is made")),
-        ("a link to its folder", |it| link(it, ".")),
-        ("a named pipe", |it| make_fifo(&it.file)),
-        ("a socket", |it| {
-            drop(UnixListener::bind(&it.file).expect("is bound"))
-        }),
-        ("zeros without end", |it| link(it, "/dev/zero")),
-        ("nothing", |it| link(it, "/dev/null")),
-        ("its own memory", |it| link(it, "/proc/self/mem")),
-        ("a terabyte", |it| {
-            let file = File::create(&it.file).expect("is made");
-            file.set_len(1 << 40).expect("is sparse");
-        }),
-        ("a file as a folder", |it| {
-            fs::write(it.beside("plain"), "").expect("is written");
-            link(it, "plain/limits.toml");
-        }),
-        ("a name that is too long", |it| link(it, &"n".repeat(3_000))),
-    ];
-    let service = Service::watched(&table("a", 5)).await;
-    for (number, (name, make)) in things.into_iter().enumerate() {
-        let version = number as u64 + 1;
-        service.remove();
-        make(&service);
-        let began = Instant::now();
-        let called = service.limits.reload(&service.file);
-        let failures = service.status().failures;
-        assert!(called.is_err(), "{name}");
-        settle().await;
-        settle().await;
-        assert!(began.elapsed() < PATIENT, "{name}: {:?}", began.elapsed());
-        let status = service.status();
-        let error = status.error.clone().unwrap_or_default();
-        assert!(error.contains("limits.toml"), "{name}: {error}");
-        assert!(error.len() < 1_000, "{name}: {error}");
-        assert!(status.failures <= failures + 1, "{name}: {status:?}");
-        assert_eq!((status.version, service.max().is_some()), (version, true));
-        service.remove();
-        service.write(table("a", 5 + version));
-        service.settle(name).await;
-        assert_eq!(service.seen(), (Some(5 + version), version + 1), "{name}");
-        assert!(service.status().watched.is_some(), "{name}");
-    }
-}
-
-/// Bytes that are no TOML, or odd TOML: refused whole, or applied whole.
-#[tokio::test(start_paused = true)]
-async fn odd_bytes() {
-    let good = table("a", 9);
-    let with = |before: &[u8], after: &[u8]| [before, good.as_bytes(), after].concat();
-    let arrays = format!("x = {}", "[".repeat(200_000));
-    let number = format!("[rules.a]\nmax-count = {}", "9".repeat(100_000));
-    let refused = [
-        ("NUL bytes", with(b"", b"\0\0\0")),
-        ("a NUL byte before", with(b"\0", b"")),
-        ("a lone carriage return", with(b"", b"# a\rb\n")),
-        ("half a character", with(b"# \xe6\xbc", b"")),
-        ("a surrogate", with(b"# \xed\xa0\x80\n", b"")),
-        ("too long a form", with(b"# \xc0\xaf\n", b"")),
-        (
-            "UTF-16",
-            good.encode_utf16().flat_map(u16::to_le_bytes).collect(),
-        ),
-        ("binary", (0..=255).cycle().take(100_000).collect()),
-        ("a table twice", with(good.as_bytes(), b"")),
-        ("two documents", with(b"", b"---\n...\n")),
-        ("brackets", "[".repeat(1 << 20).into_bytes()),
-        ("nested arrays", with(b"", arrays.as_bytes())),
-        (
-            "nested tables",
-            format!("a{} = 1", ".a".repeat(200_000)).into_bytes(),
-        ),
-        ("a long line", with(b"", "x".repeat(1 << 20).as_bytes())),
-        ("a long number", number.into_bytes()),
-    ];
-    let service = Service::watched(&table("a", 5)).await;
-    for (name, bytes) in refused {
-        service.write(&bytes);
-        let began = Instant::now();
-        assert!(service.limits.reload(&service.file).is_err(), "{name}");
-        settle().await;
-        let took = began.elapsed();
-        assert!(took < PATIENT, "{name} took {took:?}");
-        let error = service.status().error.unwrap_or_default();
-        assert!(error.contains("limits.toml"), "{name}: {error}");
-        assert!(error.len() < 2_000, "{name}: {} bytes", error.len());
-        assert_eq!(service.seen(), (Some(5), 1), "{name}");
-    }
-    let comments = "# 漢 é \u{1f980}\n".repeat(1_000);
-    let applied = [
-        ("CRLF", good.replace('\n', "\r\n").into_bytes()),
-        ("no line end", good.trim_end().as_bytes().to_vec()),
-        ("comments", with(comments.as_bytes(), b"# end")),
-        ("blanks", with(b"\n\n \t \n", b"\n\n\t")),
-    ];
-    for (number, (name, bytes)) in applied.into_iter().enumerate() {
-        service.write(bytes);
-        service.settle(name).await;
-        assert_eq!(service.seen(), (Some(9), number as u64 + 2), "{name}");
-    }
-    // Editors of some systems begin a file with it: either way, nothing in between.
-    service.write(with(b"\xef\xbb\xbf", b"").as_slice());
-    settle().await;
-    let status = service.status();
-    let version = if status.error.is_none() { 6 } else { 5 };
-    assert_eq!(service.seen(), (Some(9), version));
 }
 
 /// One thread puts a named pipe and a file in turns into the place: no reading hangs, whichever it

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 
 use super::*;
 
@@ -56,39 +57,146 @@ fn service_max(service: &Service) -> u64 {
     rules.get("getId").expect("never lost").quotas()[0].max()
 }
 
+/// Puts something in the place of the file.
+type Make = Box<dyn Fn(&Path)>;
+/// What it is, and a part of the error about it.
+type Strange = (&'static str, Make);
+
+fn link(target: impl AsRef<Path> + 'static) -> Make {
+    Box::new(move |file| symlink(&target, file).expect("is linked"))
+}
+
+fn bytes(bytes: impl AsRef<[u8]> + 'static) -> Make {
+    Box::new(move |file| fs::write(file, &bytes).expect("is written"))
+}
+
+fn sparse(length: u64) -> Make {
+    Box::new(move |file| {
+        let file = File::create(file).expect("is made");
+        file.set_len(length).expect("is sparse");
+    })
+}
+
+/// What may stand in the place of the file.
+fn strange_things() -> Vec<Strange> {
+    let folder = |file: &Path| fs::create_dir(file).expect("is made");
+    let socket = |file: &Path| drop(UnixListener::bind(file).expect("is bound"));
+    let circle = |file: &Path| {
+        let other = file.with_file_name("other");
+        symlink(&other, file).expect("is linked");
+        symlink(file, other).expect("is linked");
+    };
+    let in_a_file = |file: &Path| {
+        fs::write(file.with_file_name("plain"), "").expect("is written");
+        symlink("plain/limits.toml", file).expect("is linked");
+    };
+    let pipe = |file: &Path| {
+        let made = Command::new("mkfifo").arg(file).status();
+        assert!(made.expect("mkfifo runs").success());
+    };
+    vec![
+        ("a folder: not a regular file", Box::new(folder)),
+        ("a link to itself: cannot be read", link("limits.toml")),
+        ("a link to nothing: No such file", link("nowhere")),
+        ("links in a circle: ", Box::new(circle)),
+        ("a link to its folder: ", link(".")),
+        ("a named pipe: not a regular file", Box::new(pipe)),
+        ("a socket: ", Box::new(socket)),
+        ("zeros without end: ", link("/dev/zero")),
+        ("nothing: ", link("/dev/null")),
+        ("its own memory: ", link("/proc/self/mem")),
+        ("a gigabyte: more than 16 MiB", sparse(1 << 30)),
+        ("a terabyte: more than 16 MiB", sparse(1 << 40)),
+        ("a file as a folder: ", Box::new(in_a_file)),
+        ("a name that is too long: ", link("n".repeat(3_000))),
+    ]
+}
+
+/// Bytes that are no TOML, or odd TOML around valid rules.
+fn odd_bytes() -> Vec<Strange> {
+    let good = rules(9);
+    let with = |before: &[u8], after: &[u8]| bytes([before, good.as_bytes(), after].concat());
+    let arrays = format!("x = {}", "[".repeat(200_000));
+    let tables = format!("a{} = 1", ".a".repeat(200_000));
+    let number = format!("[rules.a]\nmax-count = {}", "9".repeat(100_000));
+    let utf_16 = good.encode_utf16().flat_map(u16::to_le_bytes);
+    let binary = (0..=255).cycle().take(100_000);
+    vec![
+        ("no text: not valid UTF-8", bytes(b"\xff\xfe")),
+        ("NUL bytes: ", with(b"", b"\0\0\0")),
+        ("a NUL byte before: ", with(b"\0", b"")),
+        ("a lone carriage return: ", with(b"", b"# a\rb\n")),
+        ("half a character: ", with(b"# \xe6\xbc", b"")),
+        ("a surrogate: ", with(b"# \xed\xa0\x80\n", b"")),
+        ("too long a form: ", with(b"# \xc0\xaf\n", b"")),
+        ("UTF-16: ", bytes(utf_16.collect::<Vec<_>>())),
+        ("binary: ", bytes(binary.collect::<Vec<u8>>())),
+        ("a table twice: ", with(good.as_bytes(), b"")),
+        ("two documents: ", with(b"", b"---\n...\n")),
+        ("brackets: ", bytes("[".repeat(1 << 20))),
+        ("nested arrays: ", with(b"", arrays.as_bytes())),
+        ("nested tables: ", bytes(tables)),
+        ("a long line: ", with(b"", "x".repeat(1 << 20).as_bytes())),
+        ("a long number: ", bytes(number)),
+    ]
+}
+
+impl Service {
+    /// Checks that so many changes apply, and that there is no error.
+    fn check_version(&self, version: u64, case: &str) {
+        let seen = (self.version(), self.error());
+        assert_eq!(seen, (version, String::new()), "{case}");
+    }
+}
+
+/// Each is refused, by the watcher and at once when it is called; the service is as it was, and
+/// follows the file again when there is one.
 #[tokio::test(start_paused = true)]
 async fn something_else_in_its_place() {
     let service = Service::watched().await;
     let file = &service.file;
+    let all = strange_things().into_iter().chain(odd_bytes());
+    for (version, (case, make)) in (1..).zip(all) {
+        let (name, error) = case.split_once(": ").expect("an error");
+        println!("the row: {name}");
+        let max = 5 + (version - 1) % 2;
+        remove(file);
+        make(file);
+        let began = std::time::Instant::now();
+        service.check_refused(max, error).await;
+        assert!(service.limits.reload(file).is_err(), "{name}");
+        assert!(began.elapsed() < PATIENT, "{name}: {:?}", began.elapsed());
+        let said = service.error();
+        assert!(said.len() < 1_000, "{name}: {said}");
+        assert_eq!(service.version(), version, "{name}");
+        let _ = fs::remove_dir(file).or_else(|_| fs::remove_file(file));
+        service.check_applies(5 + version % 2).await;
+        service.check_version(version + 1, name);
+        assert!(service.limits.status().watched.is_some(), "{name}");
+    }
+}
 
-    remove(file);
-    fs::create_dir(file).expect("is made");
-    service.check_refused(5, "not a regular file").await;
-    assert!(service.limits.reload(file).is_err());
-    fs::remove_dir(file).expect("is removed");
-
-    symlink("limits.toml", file).expect("a link to itself");
-    service.check_refused(5, "cannot be read").await;
-    remove(file);
-
-    symlink("nowhere", file).expect("is linked");
-    service.check_refused(5, "No such file").await;
-    remove(file);
-
-    let made = Command::new("mkfifo").arg(file).status();
-    assert!(made.expect("mkfifo runs").success());
-    service.check_refused(5, "not a regular file").await;
-    assert!(service.limits.reload(file).is_err());
-    remove(file);
-
-    let huge = File::create(file).expect("is made");
-    huge.set_len(1 << 30).expect("a file of one gigabyte");
-    service.check_refused(5, "more than 16 MiB").await;
-    assert!(service.limits.reload(file).is_err());
-
-    service.write(b"\xff\xfe");
-    service.check_refused(5, "not valid UTF-8").await;
-    service.check_applies(7).await;
+/// Ways in which editors write a file.
+#[tokio::test(start_paused = true)]
+async fn odd_texts_that_apply() {
+    let service = Service::watched().await;
+    let good = rules(9);
+    let comments = "# 漢 é \u{1f980}\n".repeat(1_000);
+    for (version, (name, text)) in (2..).zip([
+        ("CRLF", good.replace('\n', "\r\n")),
+        ("no line end", good.trim_end().to_owned()),
+        ("comments", format!("{comments}{good}# end")),
+        ("blanks", format!("\n\n \t \n{good}\n\n\t")),
+    ]) {
+        service.apply(text).await;
+        service.check(9).await;
+        service.check_version(version, name);
+    }
+    // Editors of some systems begin a file with it: either way, nothing in between.
+    service.apply(format!("\u{feff}{good}")).await;
+    service.check(9).await;
+    let applies = service.error().is_empty();
+    assert_eq!(service.version(), 5 + u64::from(applies));
 }
 
 #[tokio::test(start_paused = true)]
