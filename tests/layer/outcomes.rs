@@ -3,6 +3,7 @@
 use std::future::pending;
 
 use axum::extract::Path;
+use axum::response::AppendHeaders;
 use axum::routing::get as on_get;
 
 use crate::*;
@@ -114,20 +115,43 @@ async fn responses_of_inner_layers_are_no_outcomes() {
     assert_eq!(used(&store, &rule).await, 0);
 }
 
-/// What comes in trailers comes too late, which is told once.
+/// What comes in trailers comes too late, which is told once: where no status is asked for, nothing
+/// is given back either. A request that only looks like one of gRPC changes nothing.
 #[tokio::test]
 async fn a_grpc_answer_without_a_status_in_its_head() {
-    let (store, rule) = (memory(), refunding(100, &["2xx", "grpc-0", "grpc-5"]));
-    let limits = limits_of(&rule, &store).key(Everyone);
-    let handler = any(async || [("content-type", "application/grpc+proto")]);
-    let app = Router::new().route("/", handler.layer(limits.layer("p")));
-    for _ in 0..3 {
-        call(&app, post("/", "content-type: application/json")).await;
+    const JSON: &str = "application/json";
+    const GRPC: &str = "application/grpc";
+    const PROTO: &str = "application/grpc+proto";
+    for (outcomes, request, response, status, is_warned) in [
+        ("2xx grpc-0 grpc-5", JSON, PROTO, "", true),
+        ("grpc-0", GRPC, GRPC, "", true),
+        ("grpc-0", GRPC, GRPC, "0", false),
+        ("grpc-0 2xx", GRPC, GRPC, "", true),
+        ("2xx", GRPC, GRPC, "", true),
+        ("grpc-0", "", "text/plain", "", false),
+        ("2xx", "", "text/plain", "", false),
+    ] {
+        let (store, rule) = (memory(), refunding(100, &words(outcomes)));
+        let limits = limits_of(&rule, &store).key(Everyone);
+        let handler = any(move || async move {
+            let status = (!status.is_empty()).then_some(("grpc-status", status));
+            AppendHeaders([("content-type", response)].into_iter().chain(status))
+        });
+        let app = Router::new().route("/", handler.layer(limits.layer("p")));
+        let case = format!("{outcomes}: {request} {response} {status}");
+        for _ in 0..4 {
+            let answer = call(&app, post("/", &format!("content-type: {request}"))).await;
+            assert_eq!(answer.status(), OK, "{case}");
+        }
+        let warnings = limits.warnings();
+        assert_eq!(warnings.len(), usize::from(is_warned), "{case}");
+        for warning in warnings {
+            assert_eq!(used(&store, &rule).await, 4, "{case}");
+            insta::allow_duplicates! {
+                insta::assert_snapshot!(warning, @r#""p" has refund-on, but a gRPC response has its grpc-status in the trailers, or in the body of gRPC-Web, which come too late: it gives nothing back, and is no failure; let the handler call Charges::refund, or Charges::failed under a lockout, or add such as "grpc-16" to its on, and put GrpcWebLayer outside"#);
+            }
+        }
     }
-    assert_eq!(used(&store, &rule).await, 3);
-    let warnings = limits.warnings();
-    assert_eq!(warnings.len(), 1);
-    insta::assert_snapshot!(warnings[0], @r#""p" has refund-on, but a gRPC response has its grpc-status in the trailers, or in the body of gRPC-Web, which come too late: it gives nothing back, and is no failure; let the handler call Charges::refund, or Charges::failed under a lockout, or add such as "grpc-16" to its on, and put GrpcWebLayer outside"#);
 }
 
 /// Whoever comes first gives it back, and whoever settles has decided.
@@ -221,68 +245,112 @@ enum Refunds {
     PanicLater,
 }
 
-/// A memory store that counts the refunds that it is asked for, and does not answer them.
+/// A memory store that does not answer refunds, which it counts. It takes 5 ms to answer those of
+/// the rule `good`.
 fn hostile(refunds: Refunds) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let counted = Arc::clone(&asked);
     let memory = Stub::around(MemoryStore::new().tokio_clock());
-    let store = memory.refund_fn(move |_, _, _| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        let error = || StoreError::new(StoreErrorKind::Unavailable, "it fails");
+    let store = memory.refund_fn(move |memory, take, receipt| {
+        if take.name("").starts_with("good") {
+            let answer = memory.refund(take, receipt);
+            return StoreFuture::boxed(async { sleep(millis(5)).then(|()| answer).await });
+        }
+        let number = counted.fetch_add(1, Ordering::Relaxed);
+        let kinds = [StoreErrorKind::Unavailable, StoreErrorKind::Refused];
+        let error = StoreError::new(kinds[number % 2], "it fails");
         match refunds {
             Refunds::Never => StoreFuture::boxed(pending()),
-            Refunds::Fail => StoreFuture::ready(Err(error())),
+            Refunds::Fail => StoreFuture::ready(Err(error)),
             Refunds::Panic => panic!("a mistake"),
-            Refunds::PanicLater => StoreFuture::boxed(async { panic!("a mistake") }),
+            Refunds::PanicLater => StoreFuture::boxed(async {
+                sleep(millis(5)).await;
+                panic!("a mistake")
+            }),
         }
     });
     (Arc::new(store), asked)
 }
 
+/// Sends good requests through a layer, all of which are answered.
+async fn pass(layer: &RateLimitLayer, times: u64) {
+    let app = status_app(layer.clone());
+    for number in 0..times {
+        assert_eq!(status(&app, "/200").await, OK, "request {number}");
+    }
+}
+
 /// What is lost stays charged and is counted, no request notices it, and it is bounded in number
-/// and time.
+/// and time, for each layer of its own, and for limits. Law 13: another rule of the store gets its
+/// own back at once, unless the queue is full, and again when it is not.
 #[tokio::test(start_paused = true)]
 async fn lost_refunds_are_counted_and_bounded() {
     for (refunds, requests) in [
         (Refunds::Never, 5_000),
         (Refunds::Fail, 500),
-        (Refunds::Panic, 50),
-        (Refunds::PanicLater, 50),
+        (Refunds::Panic, 100),
+        (Refunds::PanicLater, 100),
     ] {
         let (store, asked) = hostile(refunds);
-        let rule = refunding(100_000, &["2xx"]);
-        let limits = limits_of(&rule, &store);
-        let app = status_app(limits.layer("p"));
-        for _ in 0..requests {
-            assert_eq!(status(&app, "/200").await, OK);
+        let (rule, good) = (refunding(100_000, &["2xx"]), per_minute("good", 500));
+        let good = good.with_refund_on(["2xx"]).expect("valid outcomes");
+        let limits = Limits::new([rule.clone(), good.clone()]).store(Arc::clone(&store));
+        let [bad_layer, good_layer] = ["p", "good"].map(|path| limits.layer(path));
+        let good_ones = || {
+            let it = counted(&limits, "good");
+            (it.refunds, it.refunded_units, it.refunds_lost)
+        };
+        for _ in 0..100 {
+            pass(&bad_layer, 1).await;
+            pass(&good_layer, 1).await;
         }
+        sleep(SECOND).await;
+        assert_eq!(good_ones(), (100, 100, 0), "{refunds:?}");
+        assert_eq!(used(&store, &good).await, 0, "{refunds:?}");
+        pass(&bad_layer, requests - 100).await;
         if refunds == Refunds::Never {
             assert_eq!(asked.load(Ordering::Relaxed), 4_096);
             assert_eq!(counted(&limits, "p").refunds_lost, requests - 4_096);
             assert!(!limits.flush(SECOND).await);
+            pass(&good_layer, 10).await;
+            assert_eq!(good_ones(), (100, 100, 10));
+            for path in ["l0", "l1", "l2"] {
+                let alone = layer(&crate::refunding(path, 100_000, &["2xx"]), &store);
+                pass(&alone, 4_100).await;
+                assert_eq!(alone.snapshot().expect("used").refunds_lost, 4, "{path}");
+            }
         }
         assert!(limits.flush(11 * SECOND).await, "{refunds:?}");
         assert_eq!(self::refunds(&limits), (0, 0, requests), "{refunds:?}");
         assert_eq!(used(&store, &rule).await, requests);
+        pass(&good_layer, 1).await;
+        assert!(limits.flush(SECOND).await, "{refunds:?}");
+        let lost = if refunds == Refunds::Never { 10 } else { 0 };
+        assert_eq!(good_ones(), (101, 101, lost), "{refunds:?}");
+        assert_eq!(used(&store, &good).await, lost, "{refunds:?}");
     }
 }
 
-/// The runtime of a request ends while the store has not answered, and another one goes on.
+/// The runtime of a request ends while the store has not answered, and another one goes on: nothing
+/// is under way there, whoever asks.
 #[test]
 fn a_runtime_that_ends_loses_its_own_refunds() {
     let (store, _) = hostile(Refunds::Never);
-    let limits = limits_of(&refunding(100, &["2xx"]), &store);
+    let limits = limits_of(&refunding(1_000, &["2xx"]), &store);
     let layer = limits.layer("p");
     for round in 1..=3 {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().expect("a runtime");
+        let runtime = [runtime, still_runtime][usize::from(round > 1)]();
         runtime.block_on(async {
-            let app = status_app(layer.clone());
-            assert_eq!(status(&app, "/200").await, OK);
+            pass(&layer, 10).await;
             assert!(!layer.flush(millis(20)).await);
         });
-        drop(runtime);
-        assert_eq!(refunds(&limits).2, round);
+        match round {
+            1 => runtime.shutdown_background(),
+            _ => drop(runtime),
+        }
+        let other = still_runtime();
+        assert!(other.block_on(limits.flush(15 * SECOND)), "round {round}");
+        assert_eq!(refunds(&limits), (0, 0, 10 * round));
     }
 }
 

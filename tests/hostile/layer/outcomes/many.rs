@@ -1,29 +1,6 @@
-//! Very many refunds: bounded, counted, and no burden to whoever asks about something else (law
-//! 13).
+//! Very many refunds: counted exactly.
 
 use super::*;
-
-/// Rules share the queue of a store: a rule whose refunds fill it takes the refunds of others with
-/// it, which are counted as lost under their own rule, and stay charged.
-#[tokio::test(start_paused = true)]
-async fn a_full_queue_is_told_by_the_rule_that_lost() {
-    let distant = Distant::new(MemoryStore::new());
-    distant.refunds_are(Fate::Silence);
-    let limits = Limits::new([of("flood", 1_000_000, &["2xx"]), of("login", 50, &["2xx"])]);
-    let limits = limits.store(distant.clone());
-    let (flood, login) = (wrap(&limits.layer("flood")), wrap(&limits.layer("login")));
-    pass(&flood, 200, 5_000).await;
-    pass(&login, 200, 10).await;
-    assert_eq!(counted(&limits, "flood"), (0, 0, 5_000 - 4_096));
-    assert_eq!(counted(&limits, "login"), (0, 0, 10));
-    // When the store answers again, all is as before.
-    distant.refunds_are(Fate::Answered);
-    sleep(11 * SECOND).await;
-    pass(&login, 200, 1).await;
-    flushed(&limits).await;
-    assert_eq!(counted(&limits, "login"), (1, 1, 10));
-    assert_eq!(left(&limits, "login").await, 40);
-}
 
 /// Failures are counted exactly in the midst of it all, by every algorithm that promises that: of a
 /// server at a distance, and of the default store, whose refunds need no queue, under many threads.

@@ -6,7 +6,6 @@ mod aborts;
 mod failures;
 mod flushes;
 mod many;
-mod neighbours;
 mod once;
 mod reloads;
 mod runtimes;

@@ -2,21 +2,6 @@
 
 use super::*;
 
-/// A flush in one runtime, while the refunds are those of another one that has ended.
-#[test]
-fn a_flush_elsewhere() {
-    let distant = Distant::new(MemoryStore::new()).ways(0, 30);
-    let (limits, service) = world(of("a", 1_000, &["2xx"]), distant);
-    let guest = runtime();
-    guest.block_on(pass(&service, 200, 10));
-    guest.shutdown_background();
-    std::thread::sleep(millis(100));
-    let done = runtime().block_on(limits.flush(15 * SECOND));
-    assert!(done, "nothing can be under way any more");
-    let (refunds, _, lost) = counted(&limits, "a");
-    assert_eq!(refunds + lost, 10);
-}
-
 /// Five requests in a runtime without a timer, and one without any runtime.
 fn send_without_timers(service: &Wrapped) -> Runtime {
     let bare = Builder::new_current_thread().build().expect("a runtime");

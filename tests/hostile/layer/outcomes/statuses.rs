@@ -25,40 +25,6 @@ async fn every_status() {
     }
 }
 
-fn is_warned(limits: &Limits) -> bool {
-    let warnings = limits.warnings();
-    assert!(warnings.len() <= 1, "{warnings:?}");
-    let is_it = |kind| kind == WarningKind::GrpcStatusInTrailers;
-    warnings.iter().any(|it| is_it(it.kind))
-}
-
-/// The status is in the trailers: one warning. None where no status is asked for, and none for a
-/// request that only looks like one of gRPC.
-#[tokio::test]
-async fn grpc_statuses_in_trailers_are_a_warning() {
-    for (refund_on, is_grpc, fields, expected) in [
-        (&["grpc-0"][..], true, "", true),
-        (&["grpc-0"], true, "x-back-grpc-status: 0", false),
-        (&["grpc-0", "2xx"], true, "", true),
-        // Such a rule would need the trailers: nothing is given back, and it must be told.
-        (&["2xx"], true, "", true),
-        (&["grpc-0"], false, "", false),
-        (&["2xx"], false, "", false),
-    ] {
-        let (limits, service) = world(of("a", 10, refund_on), MemoryStore::new());
-        for _ in 0..4 {
-            let fields = match is_grpc {
-                true => &format!("x-back-content-type: application/grpc, {fields}"),
-                false => "x-back-content-type: text/plain",
-            };
-            assert_eq!(ask_grpc(&service, fields).await, 200);
-        }
-        let case = format!("{refund_on:?} {is_grpc} {fields}");
-        assert_eq!(is_warned(&limits), expected, "{case}");
-        assert!(!expected || left(&limits, "a").await == 6, "{case}");
-    }
-}
-
 /// A client can make its request look like a gRPC request, which changes nothing.
 #[tokio::test]
 async fn a_request_that_pretends() {
