@@ -28,51 +28,103 @@ async fn is_exempt(limits: &Limits, request: Request<Body>) -> bool {
     }
 }
 
-/// With them, the client is the one that they find: those of the rule before those of the file.
+const INSIDE: &str = "exempt.networks = [\"10.0.0.0/8\", \"fd00::/8\", \"2001:db8::7\"]\n";
+
+fn is_warned(limits: &Limits) -> bool {
+    let warnings = limits.warnings();
+    let kinds = warnings.iter().map(|it| it.kind);
+    kinds
+        .into_iter()
+        .any(|it| it == WarningKind::ExemptBehindProxy)
+}
+
+/// With settings, the client is the one that they find: those of the rule before those of the file,
+/// and no part of a field that a client wrote.
 #[tokio::test]
 async fn a_network_is_exempt_by_the_clients_address() {
-    let networks = "exempt = { networks = [\"203.0.113.0/24\", \"198.51.100.1\"] }\n";
-    let of = |more: &str| of_toml(&format!("[client-ip]\nhops = 1\n{RULE}{networks}{more}"));
-    let file = of("");
-    let rule = of("client-ip = { hops = 2 }\n");
-    let nobody = of("client-ip = { trusted = [] }\n");
-    let behind = [("x-forwarded-for", "198.51.100.2, 203.0.113.9")];
-    let of_client = || from("10.0.0.1", "/", &behind);
-    let of_peer = || from("203.0.113.9", "/", &[("x-forwarded-for", "192.0.2.1")]);
-    // It came around the proxy.
-    let too_few = || from("203.0.113.9", "/", &[]);
-    for (limits, request, expected) in [
-        (&file, of_client(), true),
-        (&file, of_peer(), false),
-        (&file, too_few(), true),
-        (&rule, of_client(), false),
-        (&nobody, of_peer(), true),
-        (&nobody, of_client(), false),
+    let of = |file: &str, rule: &str| {
+        let file = of_toml(&format!("{file}\n{RULE}{INSIDE}client-ip = {{ {rule} }}"));
+        (file, rule.to_owned())
+    };
+    let trusted = of("", "trusted = [\"192.0.2.0/24\"]");
+    let hops = of("", "hops = 1");
+    let forwarded = of("", "hops = 1, field = \"forwarded\"");
+    let file = of_toml(&format!("[client-ip]\nhops = 1\n{RULE}{INSIDE}"));
+    let file = (file, "of the file".to_owned());
+    let rule = of("[client-ip]\nhops = 1", "hops = 2");
+    let nobody = of("[client-ip]\nhops = 1", "trusted = []");
+    let two = "for=\"10.0.0.1\", for=203.0.113.9";
+    // Lines of `x-forwarded-for`, or of `forwarded` where they say `for=`, between slashes.
+    for ((limits, case), peer, lines, expected) in [
+        (&trusted, "192.0.2.1", "10.0.0.1", true),
+        (&trusted, "192.0.2.1", "10.0.0.1, 192.0.2.9", true),
+        (&trusted, "192.0.2.1", "10.0.0.1, 203.0.113.1", false),
+        (&trusted, "192.0.2.1", "10.0.0.1/203.0.113.1", false),
+        (&trusted, "192.0.2.1", "10.0.0.1, nonsense", false),
+        (&trusted, "192.0.2.1", "-", false),
+        (&trusted, "192.0.2.1", "for=10.0.0.1", false),
+        // A peer outside is not asked who sent it.
+        (&trusted, "203.0.113.1", "10.0.0.1", false),
+        // One inside is, whatever it says.
+        (&trusted, "10.0.0.1", "203.0.113.1", true),
+        (&hops, "203.0.113.1", "10.0.0.1", true),
+        (&hops, "203.0.113.1", "10.0.0.1, 203.0.113.5", false),
+        (&hops, "10.0.0.1", "203.0.113.1", false),
+        (&hops, "10.0.0.1", "-", true),
+        (&forwarded, "203.0.113.1", "for=\"[fd00::1]:80\"", true),
+        (&forwarded, "203.0.113.1", two, false),
+        (&forwarded, "203.0.113.1", "10.0.0.1", false),
+        (&file, "203.0.113.1", "198.51.100.2, 10.0.0.9", true),
+        (&file, "10.0.0.1", "192.0.2.1", false),
+        // It came around the proxy.
+        (&file, "10.0.0.1", "-", true),
+        (&rule, "203.0.113.1", "198.51.100.2, 10.0.0.9", false),
+        (&nobody, "10.0.0.1", "192.0.2.1", true),
+        (&nobody, "203.0.113.1", "198.51.100.2, 10.0.0.9", false),
     ] {
-        assert_eq!(is_exempt(limits, request).await, expected);
-    }
-    for limits in [file, rule, nobody] {
-        let warnings = limits.warnings();
-        let is_of_proxy = |kind| kind == WarningKind::ExemptBehindProxy;
-        assert!(!warnings.iter().any(|it| is_of_proxy(it.kind)));
+        let lines = lines.split('/').filter(|line| *line != "-");
+        let is_forwarded = |line: &str| usize::from(line.starts_with("for="));
+        let name = |line: &str| ["x-forwarded-for", "forwarded"][is_forwarded(line)];
+        let fields: Vec<_> = lines.map(|line| (name(line), line)).collect();
+        let got = is_exempt(limits, from(peer, "/", &fields)).await;
+        assert_eq!(got, expected, "{case}: {peer} {fields:?}");
+        assert!(!is_warned(limits), "{case}: {peer} {fields:?}");
     }
 }
 
-/// Without such a table the client is the peer, unless a proxy wrote a field: then it is nobody.
+/// Without such a table the client is the peer, unless a proxy wrote a field: then it is nobody. No
+/// field of a client makes a request exempt.
 #[tokio::test]
 async fn a_network_is_exempt_by_the_peer() {
-    let exempt = "key = \"everyone\"\nexempt.networks = [\"10.0.0.0/8\"]";
-    let limits = of_toml(&format!("{RULE}{exempt}"));
-    assert!(is_exempt(&limits, from("10.0.0.1", "/", &[])).await);
-    assert!(!is_exempt(&limits, from("203.0.113.9", "/", &[])).await);
-    assert!(limits.warnings().is_empty());
-    for field in ["x-forwarded-for", "forwarded"] {
-        let behind = from("10.0.0.1", "/", &[(field, "for=203.0.113.9")]);
-        assert!(!is_exempt(&limits, behind).await, "{field}");
+    let limits = of_toml(&format!("{RULE}key = \"everyone\"\n{INSIDE}"));
+    let inside = "10.0.0.0 10.255.255.255 ::ffff:10.1.1.1 fd12::1 2001:db8::7";
+    let outside = "11.0.0.0 9.255.255.255 ::10.1.1.1 fe80::1 2001:db8::8 ::";
+    for (peers, expected) in [(inside, true), (outside, false)] {
+        for peer in words(peers) {
+            let got = is_exempt(&limits, from(peer, "/", &[])).await;
+            assert_eq!(got, expected, "{peer}");
+        }
     }
-    let warnings = limits.warnings();
-    let kinds: Vec<_> = warnings.iter().map(|it| it.kind).collect();
+    assert!(limits.warnings().is_empty());
+    let fields = "x-forwarded-for forwarded x-real-ip cf-connecting-ip true-client-ip
+        X-Forwarded-For";
+    let values = words("10.0.0.1 for=10.0.0.1 for=203.0.113.9 unknown 203.0.113.9 , \u{e4}");
+    for field in words(fields) {
+        for value in values.iter().copied().chain([""]) {
+            for peer in ["10.1.1.1", "203.0.113.1"] {
+                let mut request = from(peer, "/", &[]);
+                let name: HeaderName = field.parse().expect("a name");
+                let bytes = HeaderValue::from_bytes(value.as_bytes()).expect("a value");
+                request.headers_mut().insert(name, bytes);
+                let got = is_exempt(&limits, request).await;
+                assert!(!got, "{peer} {field}: {value}");
+            }
+        }
+    }
+    let kinds: Vec<_> = limits.warnings().iter().map(|it| it.kind).collect();
     assert_eq!(kinds[0], WarningKind::ExemptBehindProxy, "{kinds:?}");
+    // Nobody is exempt whose address is not known.
+    assert!(!is_exempt(&limits, get("/")).await);
 }
 
 /// A server that is not axum's says where the address is.
