@@ -36,37 +36,26 @@ const DRAFT_7: &str = "ratelimit ratelimit-policy";
 
 #[tokio::test]
 async fn of_a_file_and_of_a_rule() {
-    for (top, rule, api, other) in [
-        ("", "", (429, DRAFT_7), (429, DRAFT_7)),
-        ("headers = \"draft-11\"", "", (429, DRAFT_7), (429, DRAFT_7)),
-        ("headers = \"draft-7\"", "", (429, DRAFT_7), (429, DRAFT_7)),
-        (
-            "headers = \"draft-6\"; status = 503",
-            "",
-            (503, DRAFT_6),
-            (503, DRAFT_6),
-        ),
-        (
-            "headers = \"legacy\"",
-            "headers = \"none\"; status = 400",
-            (400, ""),
-            (429, LEGACY),
-        ),
-        (
-            "status = 599",
-            "headers = \"github\"",
-            (599, LEGACY),
-            (599, DRAFT_7),
-        ),
+    // What the file says and the rule `api`, and what this one answers and another one.
+    for case in [
+        "|  -> 429 D7 | 429 D7",
+        "headers = 'draft-11' |  -> 429 D7 | 429 D7",
+        "headers = 'draft-7' |  -> 429 D7 | 429 D7",
+        "headers = 'draft-6'; status = 503 |  -> 503 D6 | 503 D6",
+        "headers = 'legacy' | headers = 'none'; status = 400 -> 400 | 429 LEGACY",
+        "status = 599 | headers = 'github' -> 599 LEGACY | 599 D7",
     ] {
+        let (said, expected) = case.split_once(" -> ").expect("two answers");
+        let (top, rule) = said.split_once('|').expect("a rule");
         let limits = of_toml(&toml(top, &format!("{NONE}{rule}")));
         let seen = [
             shown(&limits, "api", "").await,
             shown(&limits, "other", "").await,
         ];
-        let expected = [api, other].map(|(status, names)| format!("{status} {names}"));
-        assert_eq!(seen, expected, "{top} {rule}");
-        assert_eq!(limits.warnings(), [], "{top} {rule}");
+        let seen = seen.each_ref().map(|it| it.trim_end()).join(" | ");
+        let expected = expected.replace("D7", DRAFT_7).replace("D6", DRAFT_6);
+        assert_eq!(seen, expected.replace("LEGACY", LEGACY), "{case}");
+        assert_eq!(limits.warnings(), [], "{case}");
     }
     // Who is admitted has the fields, too.
     let limits = of_toml(&toml("headers = \"legacy\"; status = 403", ONE));
@@ -183,16 +172,13 @@ async fn what_code_says_wins_with_a_warning() {
 
 #[test]
 fn mistakes() {
+    const STATUS: &str = "expected 400 to 599: a denial is no success";
     for (top, rule, expected) in [
-        (
-            "status = 200",
-            "",
-            "line 1: status: expected 400 to 599: a denial is no success",
-        ),
+        ("status = 200", "", &*format!("line 1: status: {STATUS}")),
         (
             "",
             "status = 600",
-            "line 6: rules.api.status: expected 400 to 599: a denial is no success",
+            &format!("line 6: rules.api.status: {STATUS}"),
         ),
         (
             "headers = \"draft-8\"",

@@ -1,4 +1,4 @@
-//! `max-concurrent` in files: what it means.
+//! `max-concurrent` in files: what it means, also in plans and of subjects.
 
 use crate::config_subjects::shown;
 use crate::*;
@@ -16,23 +16,85 @@ fn rule(lines: &str) -> Arc<Rule> {
 
 const PER_MINUTE: &str = "max-count = 60\nwindow = \"1m\"\n";
 
+/// What the lines of a rule mean, or of its plan, which stand behind a slash. Lines are divided by
+/// semicolons.
+#[test]
+fn what_lines_mean() {
+    for case in [
+        "max-concurrent = 4 -> none: api 4 at a time",
+        "max-concurrent = 0 -> none: api 0 at a time",
+        "SIXTY; max-concurrent = 4 -> none: api-1m 60 per 1m, none: api-concurrent 4 at a time",
+        "quotas = [{ max-count = 60, window = '1m' }, { max-concurrent = 4 }] \
+         -> none: api-1m 60 per 1m, none: api-concurrent 4 at a time",
+        "quotas = [{ max-concurrent = 4, name = 'at once', hidden = true }] \
+         -> none: at once 4 at a time hidden",
+        // Of subjects.
+        "quotas = [{ MAX, key = 'client-ip' }, \
+         { max-concurrent = 4, key = 'bearer', subject = 'org', hidden = true }] \
+         -> client-ip: api-client-ip 5 per 1s, org: api-org 4 at a time hidden",
+        // That of the rule is of the rule's key, although no quota is.
+        "key = 'bearer'; max-concurrent = 4; quotas = [{ MAX, key = 'client-ip' }] \
+         -> client-ip: api-client-ip 5 per 1s, bearer: api-bearer 4 at a time",
+        "max-concurrent = 4; quotas = [{ MAX }, { MAX, key = 'client-ip' }] \
+         -> key: api-key-1s 5 per 1s, key: api-key-concurrent 4 at a time, \
+         client-ip: api-client-ip 5 per 1s",
+        // The only key is that of the rule, wherever it stands.
+        "max-concurrent = 4; quotas = [{ MAX, key = 'bearer', subject = 'user' }] \
+         -> none: api-1s 5 per 1s, none: api-concurrent 4 at a time",
+        // A rule of one subject has it, whether its key is said in the rule or in the quota.
+        "quotas = [{ MAX, key = 'bearer' }] / SEVEN -> none: api 7 per 1s",
+        "quotas = [{ MAX, subject = 'user' }] / SEVEN -> none: api 7 per 1s",
+        "quotas = [{ MAX, key = 'bearer', subject = 'user' }] / SEVEN -> none: api 7 per 1s",
+        "key = 'bearer'; FIFTY / quotas = [{ MAX, subject = 'bearer' }] -> none: api 5 per 1s",
+        "key = 'bearer'; FIFTY / quotas = [{ MAX, key = 'bearer', hidden = true }] \
+         -> none: api 5 per 1s hidden",
+        // Of plans.
+        "JOINT / quotas = [{ max-concurrent = 8, key = 'bearer' }] \
+         -> bearer: api-bearer 8 at a time, key: api-key 5 per 1s",
+        "JOINT / max-concurrent = 8 -> key: api-key-concurrent 8 at a time, \
+         key: api-key 5 per 1s, bearer: api-bearer 4 at a time",
+        "SIXTY / max-concurrent = 9; SEVEN \
+         -> none: api-1s 7 per 1s, none: api-concurrent 9 at a time",
+        "max-concurrent = 1 / max-concurrent = 9; SEVEN \
+         -> none: api-1s 7 per 1s, none: api-concurrent 9 at a time",
+        // What a plan does not say stays.
+        "SIXTY; max-concurrent = 4 / SEVEN \
+         -> none: api-1s 7 per 1s, none: api-concurrent 4 at a time",
+        "SIXTY; max-concurrent = 4 / max-concurrent = 9 \
+         -> none: api-concurrent 9 at a time, none: api-1m 60 per 1m",
+        "SIXTY / max-concurrent = 9 -> none: api-concurrent 9 at a time, none: api 60 per 1m",
+        "max-concurrent = 4 / SEVEN -> none: api-1s 7 per 1s, none: api 4 at a time",
+        // Unless the plan says that it goes.
+        "SIXTY; max-concurrent = 4 / SEVEN; unlimited = ['max-concurrent'] \
+         -> none: api 7 per 1s",
+        "SIXTY; max-concurrent = 4 / max-concurrent = 9; unlimited = ['max-count'] \
+         -> none: api 9 at a time",
+        "quotas = [{ MAX, key = 'bearer' }, { max-concurrent = 4, key = 'bearer' }, \
+         { max-concurrent = 2, key = 'method' }, { MAX, key = 'method' }] \
+         / quotas = [{ max-count = 7, window = '1s', key = 'bearer' }] \
+         -> bearer: api-bearer-1s 7 per 1s, bearer: api-bearer-concurrent 4 at a time, \
+         method: api-method-concurrent 2 at a time, method: api-method-1s 5 per 1s",
+    ] {
+        let (lines, expected) = case.split_once(" -> ").expect("a meaning");
+        let lines = lines
+            .replace("SIXTY", "max-count = 60; window = '1m'")
+            .replace("FIFTY", "max-count = 50; window = '1s'")
+            .replace("SEVEN", "max-count = 7; window = '1s'")
+            .replace("JOINT", "quotas = [{ MAX }, { FOUR, key = 'bearer' }]")
+            .replace("FOUR", "max-concurrent = 4")
+            .replace(" / ", "; [rules.api.plans.pro]; ");
+        let rule = rule(&lines.replace("; ", "\n"));
+        let is_plain = expected.starts_with("none");
+        assert_eq!(rule.subjects().is_empty(), is_plain, "{case}");
+        let meant = rule.of_plan("pro").unwrap_or(rule);
+        assert_eq!(shown(&meant).replace('\n', ", "), expected, "{case}");
+    }
+}
+
 #[test]
 fn of_a_rule() {
-    const LISTED: &str = "quotas = [{ max-count = 60, window = '1m' }, { max-concurrent = 4 }]";
-    const NAMED: &str = "quotas = [{ max-concurrent = 4, name = 'at once', hidden = true }]";
-    let both = &["none: api-1m 60 per 1m", "none: api-concurrent 4 at a time"][..];
-    for (lines, expected) in [
-        ("max-concurrent = 4", &["none: api 4 at a time"][..]),
-        ("max-concurrent = 0", &["none: api 0 at a time"]),
-        (&format!("{PER_MINUTE}max-concurrent = 4"), both),
-        (LISTED, both),
-        (NAMED, &["none: at once 4 at a time hidden"]),
-    ] {
-        assert_eq!(shown(&rule(lines)), expected.join("\n"));
-    }
     let keyed = format!("{:?}", rule("key = \"bearer\"\nmax-concurrent = 4"));
     assert!(keyed.contains("Some(bearer)"));
-
     let plain = rule("max-concurrent = 4");
     assert_eq!(plain.permit_lease(), Rule::DEFAULT_PERMIT_LEASE);
     assert_eq!(plain.busy_retry(), Rule::DEFAULT_BUSY_RETRY);
@@ -45,105 +107,6 @@ fn of_a_rule() {
     ));
     // A plan may have a quota where the rule itself has none.
     rule("max-concurrent = 4\ncost = 2\n[rules.api.plans.pro]\nmax-count = 7\nwindow = \"1s\"");
-}
-
-#[test]
-fn of_subjects() {
-    // Lines are divided by semicolons.
-    for case in [
-        "quotas = [{ MAX, key = 'client-ip' }, \
-         { max-concurrent = 4, key = 'bearer', subject = 'org', hidden = true }] \
-         -> client-ip: api-client-ip 5 per 1s / org: api-org 4 at a time hidden",
-        // That of the rule is of the rule's key, although no quota is.
-        "key = 'bearer'; max-concurrent = 4; quotas = [{ MAX, key = 'client-ip' }] \
-         -> client-ip: api-client-ip 5 per 1s / bearer: api-bearer 4 at a time",
-        "max-concurrent = 4; quotas = [{ MAX }, { MAX, key = 'client-ip' }] \
-         -> key: api-key-1s 5 per 1s / key: api-key-concurrent 4 at a time \
-         / client-ip: api-client-ip 5 per 1s",
-        // The only key is that of the rule, wherever it stands.
-        "max-concurrent = 4; quotas = [{ MAX, key = 'bearer', subject = 'user' }] \
-         -> none: api-1s 5 per 1s / none: api-concurrent 4 at a time",
-    ] {
-        let (lines, expected) = case.split_once(" -> ").expect("subjects");
-        let lines = &*lines.replace("; ", "\n");
-        let rule = rule(lines);
-        assert_eq!(shown(&rule).replace('\n', " / "), expected);
-        assert_eq!(rule.subjects().is_empty(), expected.starts_with("none"));
-    }
-}
-
-#[test]
-fn of_plans() {
-    let joint = "quotas = [{ MAX }, { max-concurrent = 4, key = \"bearer\" }]\n";
-    let both = &["none: api-1s 7 per 1s", "none: api-concurrent 9 at a time"][..];
-    let bearer = "quotas = [{ max-concurrent = 8, key = 'bearer' }]";
-    let mut cases = vec![
-        (
-            joint,
-            bearer,
-            &["bearer: api-bearer 8 at a time", "key: api-key 5 per 1s"][..],
-        ),
-        (
-            joint,
-            "max-concurrent = 8",
-            &[
-                "key: api-key-concurrent 8 at a time",
-                "key: api-key 5 per 1s",
-                "bearer: api-bearer 4 at a time",
-            ],
-        ),
-    ];
-    for plain in [PER_MINUTE, "max-concurrent = 1\n"] {
-        let of_both = "max-concurrent = 9\nmax-count = 7\nwindow = '1s'";
-        cases.push((plain, of_both, both));
-    }
-    // What a plan does not say stays.
-    let of_both = format!("{PER_MINUTE}max-concurrent = 4\n");
-    let own = &["none: api-1s 7 per 1s", "none: api-concurrent 4 at a time"];
-    let of_rule = &["none: api-concurrent 9 at a time", "none: api-1m 60 per 1m"];
-    for (rest, plan, expected) in [
-        (&*of_both, "max-count = 7\nwindow = '1s'", &own[..]),
-        (&of_both, "max-concurrent = 9", of_rule),
-        (
-            PER_MINUTE,
-            "max-concurrent = 9",
-            &["none: api-concurrent 9 at a time", "none: api 60 per 1m"],
-        ),
-        (
-            "max-concurrent = 4\n",
-            "max-count = 7\nwindow = '1s'",
-            &["none: api-1s 7 per 1s", "none: api 4 at a time"],
-        ),
-        // Unless the plan says that it goes.
-        (
-            &of_both,
-            "max-count = 7\nwindow = '1s'\nunlimited = ['max-concurrent']",
-            &["none: api 7 per 1s"],
-        ),
-        (
-            &of_both,
-            "max-concurrent = 9\nunlimited = ['max-count']",
-            &["none: api 9 at a time"],
-        ),
-        (
-            "quotas = [{ MAX, key = 'bearer' }, { max-concurrent = 4, key = 'bearer' }, \
-             { max-concurrent = 2, key = 'method' }, { MAX, key = 'method' }]\n",
-            "quotas = [{ max-count = 7, window = '1s', key = 'bearer' }]",
-            &[
-                "bearer: api-bearer-1s 7 per 1s",
-                "bearer: api-bearer-concurrent 4 at a time",
-                "method: api-method-concurrent 2 at a time",
-                "method: api-method-1s 5 per 1s",
-            ],
-        ),
-    ] {
-        cases.push((rest, plan, expected));
-    }
-    for (rest, plan, expected) in cases {
-        let rule = rule(&format!("{rest}[rules.api.plans.pro]\n{plan}"));
-        let of_plan = rule.of_plan("pro").expect("a plan");
-        assert_eq!(shown(&of_plan), expected.join("\n"));
-    }
 }
 
 /// A plan from code limits requests at a time, whether or not its rule does.

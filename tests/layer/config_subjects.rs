@@ -128,30 +128,6 @@ fn quotas_of_plans_have_subjects() {
     insta::assert_snapshot!(lifted, @"cookie:a: api-cookie:a 7 per 1s");
 }
 
-/// A rule of one subject has it, whether its key is said in the rule or in the quota.
-#[test]
-fn quotas_of_plans_without_a_subject() {
-    let plan = "[rules.api.plans.pro]\nmax-count = 7\nwindow = \"1s\"";
-    for key in [
-        "key = \"bearer\"",
-        "subject = \"user\"",
-        "key = \"bearer\", subject = \"user\"",
-    ] {
-        let of_plan = of_plan(&format!("quotas = [{{ MAX = \"1s\", {key} }}]\n{plan}"));
-        assert_eq!(of_plan, "none: api 7 per 1s");
-    }
-    for (more, hidden) in [
-        ("subject = \"bearer\"", ""),
-        ("key = \"bearer\", hidden = true", " hidden"),
-    ] {
-        let of_plan = of_plan(&format!(
-            "key = \"bearer\"\nmax-count = 5\nwindow = \"1s\"\n[rules.api.plans.pro]\n\
-             quotas = [{{ max-count = 50, window = \"1s\", {more} }}]"
-        ));
-        assert_eq!(of_plan, format!("none: api 50 per 1s{hidden}"));
-    }
-}
-
 const TWO: &str = "[rules.api]\nmax-count = 2\nwindow = \"1h\"";
 
 /// Replaces the rules by `api` with these quotas.
