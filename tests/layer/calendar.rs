@@ -114,10 +114,10 @@ async fn fields_tell_the_end_of_the_month() {
     }
 }
 
-/// A plan that says no zone has that of its rule, of the same period or of another one; it says no
-/// other.
+/// A plan that says no zone, or not where its period begins, has that of its rule, of the same period
+/// or of another one: by its name in a file, by a name from code, and by value. It says no other zone.
 #[test]
-fn plans_have_the_zone_of_their_rule() {
+fn plans_have_the_zone_and_the_beginning_of_their_rule() {
     const FILE: &str = r#"
         [rules.chat]
         quotas = [{ max-count = 9, per = "day" },
@@ -126,95 +126,69 @@ fn plans_have_the_zone_of_their_rule() {
         month = { max-count = 5, per = "month" }
         same = { max-count = 5, per = "month", zone = "Europe/Berlin" }
         day = { max-count = 5, per = "day" }
-    "#;
-    let limits = of_toml(FILE);
-    let rule = Arc::clone(limits.rules().load().get("chat").expect("a rule"));
-    let text = |rule: &Rule| {
-        rule.policies()
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-    };
-    let of_plan = |name: &str| text(&rule.of_plan(name).expect("a plan"));
-    assert_eq!(of_plan("month"), ["5 per month in Europe/Berlin"]);
-    assert_eq!(of_plan("same"), ["5 per month in Europe/Berlin"]);
-    assert_eq!(of_plan("day"), ["5 per day"]);
-
-    let rule = Arc::new(chat(9));
-    for (plan, expected) in [
-        (
-            Policy::calendar(Period::MONTH, 5),
-            Ok("5 per month in Europe/Berlin"),
-        ),
-        (
-            Policy::calendar(Period::WEEK, 5),
-            Ok("5 per week in Europe/Berlin"),
-        ),
-        (a_month(5), Ok("5 per month in Europe/Berlin")),
-        (
-            in_zone("Asia/Tokyo"),
-            Err(
-                "a plan in the time zone \"Asia/Tokyo\", expected that of the rule, \"Europe/Berlin\"",
-            ),
-        ),
-        (
-            in_zone("UTC"),
-            Err("a plan in the time zone \"UTC\", expected that of the rule, \"Europe/Berlin\""),
-        ),
-    ] {
-        let quotas = Quotas::with_policies([plan]).expect("valid");
-        let by_value = rule.under(&Plan::from(quotas.clone()));
-        let by_name = chat(9).with_plan("pro", quotas);
-        let by_name = by_name.map(|it| Arc::new(it).of_plan("pro").expect("a plan"));
-        for made in [by_value, by_name] {
-            let said = made.map(|it| text(&it)).map_err(|error| error.to_string());
-            assert_eq!(
-                said,
-                expected
-                    .map(|it| vec![it.to_owned()])
-                    .map_err(str::to_owned)
-            );
-        }
-    }
-}
-
-/// A plan says where its month begins, or has that of its rule.
-#[test]
-fn plans_say_where_their_period_begins() {
-    const FILE: &str = r#"
-        [rules.chat]
+        [rules.begun]
         quotas = [{ max-count = 9, per = "month", from = 15, zone = "Europe/Berlin" }]
-        [rules.chat.plans]
+        [rules.begun.plans]
         month = { max-count = 5, per = "month" }
         first = { max-count = 5, per = "month", from = 1 }
         other = { max-count = 5, per = "month", from = 31 }
         week = { max-count = 5, per = "week" }
         sunday = { max-count = 5, per = "week", from = "sunday" }
     "#;
-    let limits = of_toml(FILE);
-    let rule = Arc::clone(limits.rules().load().get("chat").expect("a rule"));
-    let text = |rule: &Rule| rule.policies()[0].to_string();
-    let from = |day| Period::MONTH.from_day(day).expect("a day");
+    let rules = of_toml(FILE).rules().load();
+    let of_file = |path| Arc::clone(rules.get(path).expect("a rule"));
+    let text = |rule: &Rule| {
+        let texts = rule.policies().iter().map(ToString::to_string);
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    let (begun, own) = (of_file("begun"), Arc::new(chat(9)));
+    let five = |period| Policy::calendar(period, 5);
+    let from = |day| five(Period::MONTH.from_day(day).expect("a day"));
     let sunday = Period::WEEK.from_weekday(Weekday::Sunday);
-    for (plan, period, expected) in [
-        ("month", Period::MONTH, "month from day 15"),
-        ("first", from(1), "month from day 1"),
-        ("other", from(31), "month from day 31"),
-        ("week", Period::WEEK, "week"),
-        ("sunday", sunday.expect("of a week"), "week from sunday"),
+    let sunday = five(sunday.expect("of a week"));
+    let (month, week) = (five(Period::MONTH), five(Period::WEEK));
+    for (rule, name, plan, expected) in [
+        (&of_file("chat"), "month", None, "month"),
+        (&of_file("chat"), "same", None, "month"),
+        (&of_file("chat"), "day", None, "day in UTC"),
+        (&own, "", Some(month.clone()), "month"),
+        (&own, "", Some(week.clone()), "week"),
+        (&own, "", Some(a_month(5)), "month"),
+        (&own, "", Some(in_zone("Asia/Tokyo")), "\"Asia/Tokyo\""),
+        (&own, "", Some(in_zone("UTC")), "\"UTC\""),
+        (&begun, "month", Some(month), "month from day 15"),
+        (&begun, "first", Some(from(1)), "month from day 1"),
+        (&begun, "other", Some(from(31)), "month from day 31"),
+        (&begun, "week", Some(week), "week"),
+        (&begun, "sunday", Some(sunday), "week from sunday"),
     ] {
-        let expected = format!("5 per {expected} in Europe/Berlin");
-        assert_eq!(text(&rule.of_plan(plan).expect("a plan")), expected);
-        let by_value = Plan::of([Policy::calendar(period, 5)]).expect("valid");
-        assert_eq!(text(&rule.under(&by_value).expect("it fits")), expected);
+        let case = format!("{name:?} {plan:?} of {rule:?}");
+        let expected = match expected.split_once(" in ") {
+            _ if expected.starts_with('"') => format!(
+                "a plan in the time zone {expected}, expected that of the rule, \"Europe/Berlin\""
+            ),
+            Some((period, _)) => format!("5 per {period}"),
+            None => format!("5 per {expected} in Europe/Berlin"),
+        };
+        if !name.is_empty() {
+            let by_name = rule.of_plan(name).expect("a plan");
+            assert_eq!(text(&by_name), expected, "{case}");
+        }
+        let Some(plan) = plan else { continue };
+        let quotas = Quotas::with_policies([plan]).expect("valid");
+        let by_value = rule.under(&Plan::from(quotas.clone()));
+        let by_name = Rule::clone(rule).with_plan("pro", quotas);
+        let by_name = by_name.map(|it| Arc::new(it).of_plan("pro").expect("a plan"));
+        for made in [by_value, by_name] {
+            let said = made.map_or_else(|error| error.to_string(), |it| text(&it));
+            assert_eq!(said, expected, "{case}");
+        }
     }
     // Both would count in one.
-    let two = [from(1), from(15)].map(|period| Policy::calendar(period, 5));
-    let two = Quotas::with_policies(two.map(|it| it.clone().named(&it.to_string())));
-    let error = two.expect_err("two months").to_string();
-    assert!(
-        error.ends_with("is a second quota of one window, expected one: the smaller max decides")
-    );
+    let two = [from(1), from(15)].map(|it| it.clone().named(&it.to_string()));
+    let error = Quotas::with_policies(two).expect_err("two months");
+    let said = "is a second quota of one window, expected one: the smaller max decides";
+    assert!(error.to_string().ends_with(said), "{error}");
 }
 
 /// Five a month in this zone.
@@ -286,7 +260,8 @@ async fn beside_others() {
     }
 }
 
-/// A request does not wait for a month; and what is used beyond a reservation is owed in its month.
+/// A request does not wait for a month; what is used beyond a reservation is owed in its month; and
+/// an estimate above the month's max reserves that.
 #[tokio::test]
 async fn waiting_and_owing() {
     for store in &Stores::start().await.all {
@@ -302,17 +277,39 @@ async fn waiting_and_owing() {
     }
 }
 
+/// What a user is shown of the usage of this rule.
+struct Usage(Router);
+
+impl Usage {
+    fn of(limits: &Limits, path: &str) -> Self {
+        let usage = limits.usage([path]).expect("a rule");
+        Self(Router::new().route("/", axum::routing::get(usage.handler())))
+    }
+
+    /// The body, and the field.
+    async fn shown(&self) -> (Value, String) {
+        let answer = ask(&self.0, "/", "x-user: alice").await;
+        let field = answer.fields["ratelimit"].to_str().expect("text");
+        let shown: Value = serde_json::from_str(&answer.body).expect("JSON");
+        (shown["rules"][0]["policies"].clone(), field.to_owned())
+    }
+}
+
+/// The store knows the time, and says when a period ends that somebody has used.
 #[tokio::test]
 async fn usage_and_the_page_tell_the_period() {
     let limits = Limits::new([chat(9).with_key(Header::new("x-user"))]);
-    let usage = limits.usage(["chat"]).expect("a rule");
-    let usage = Router::new().route("/", axum::routing::get(usage.handler()));
+    let usage = Usage::of(&limits, "chat");
     let (length, end) = month();
-    let answer = ask(&usage, "/", "x-user: alice").await;
-    let shown: Value = serde_json::from_str(&answer.body).expect("JSON");
+    let (shown, field) = usage.shown().await;
     let expected = json!({"name": "chat-month", "limit": 9, "remaining": 9, "reset": 0,
         "window": length, "per": "month", "zone": "Europe/Berlin"});
-    assert_eq!(shown["rules"][0]["policies"][1], expected);
+    assert_eq!(shown[1], expected);
+    assert_eq!(field, "\"chat-1m\";r=100;t=60,\"chat-month\";r=9");
+    limits.check("chat", "alice").await.expect("there is room");
+    let (_, field) = usage.shown().await;
+    let (_, told) = field.rsplit_once("\"chat-month\";r=8;t=").expect("an end");
+    assert!(end.contains(&told.parse().expect("seconds")), "{field}");
 
     let search = Rule::with_policies("search", [a_month(9)]).expect("a rule");
     let app = kit::page::App::keyed(Limits::new([search]), |page| page);
@@ -323,44 +320,18 @@ async fn usage_and_the_page_tell_the_period() {
     assert_eq!(told, json!(["month", "Europe/Berlin", 8]));
     let left = month["reset_in_s"].as_f64().expect("seconds");
     assert!(end.contains(&(left as u64)), "{left}");
-}
 
-#[tokio::test]
-async fn usage_and_the_page_tell_where_it_begins() {
+    // And where it begins.
     let sunday = Period::WEEK.from_weekday(Weekday::Sunday);
-    let month = Period::MONTH.from_day(15);
-    let periods = [month.expect("each has it"), sunday.expect("of a week")];
+    let periods = [Period::MONTH.from_day(15), sunday].map(|it| it.expect("each has it"));
     let policies = periods.map(|period| Policy::calendar(period, 9));
     let rule = Rule::with_policies("search", policies).expect("a rule");
     let keyed = rule.clone().with_key(Header::new("x-user"));
-    let usage = Limits::new([keyed]).usage(["search"]).expect("a rule");
-    let usage = Router::new().route("/", axum::routing::get(usage.handler()));
-    let answer = ask(&usage, "/", "x-user: alice").await;
-    let shown: Value = serde_json::from_str(&answer.body).expect("JSON");
+    let (shown, _) = Usage::of(&Limits::new([keyed]), "search").shown().await;
     let app = kit::page::App::keyed(Limits::new([rule]), |page| page);
     assert_eq!(app.search("alice").await, 200);
-    let look = app.look("alice").await;
-    for quotas in [&shown["rules"][0]["policies"], &look["quotas"]] {
+    for quotas in [&shown, &app.look("alice").await["quotas"]] {
         let told = [0, 1].map(|at| json!([quotas[at]["per"], quotas[at]["from"]]));
         assert_eq!(told, [json!(["month", 15]), json!(["week", "sunday"])]);
     }
-}
-
-/// The store knows the time, and says when a period ends that somebody has used.
-#[tokio::test]
-async fn an_untouched_period_has_no_end() {
-    let limits = Limits::new([chat(9).with_key(Header::new("x-user"))]);
-    let usage = limits.usage(["chat"]).expect("a rule");
-    let usage = Router::new().route("/", axum::routing::get(usage.handler()));
-    let told = async || {
-        let answer = ask(&usage, "/", "x-user: alice").await;
-        let field = answer.fields["ratelimit"].to_str().expect("text");
-        field.to_owned()
-    };
-    assert_eq!(told().await, "\"chat-1m\";r=100;t=60,\"chat-month\";r=9");
-    limits.check("chat", "alice").await.expect("there is room");
-    let (_, month) = month();
-    let told = told().await;
-    let (_, end) = told.rsplit_once("\"chat-month\";r=8;t=").expect("an end");
-    assert!(month.contains(&end.parse().expect("seconds")), "{told}");
 }

@@ -264,55 +264,68 @@ fn estimating() -> Rule {
     rule(100).with_settling(true)
 }
 
-/// What is reserved is not used: the mail is sent when it is, and behind what has used it.
-#[tokio::test]
-async fn estimates_are_told_of_when_they_are_settled() {
-    for store in &Stores::start().await.all {
-        for (key, settles) in [("alice", true), ("bob", false)] {
-            let told = Told::default();
-            let limits = watched(rule(100).with_settling(settles), Arc::clone(store), &told);
-            let take = async |cost| {
-                let admitted = limits.check("chat", key).cost(cost).await;
-                admitted.expect("there is room").charge.expect("a charge")
-            };
-            let mut open = Vec::new();
-            for _ in 0..9 {
-                open.push(take(10).await);
-            }
-            for charge in &open {
-                charge.settle(1).await.expect("an answer");
-            }
-            told_in_all(&told, &[]).await;
-            let rest = take(41).await;
-            if !settles {
-                // Nobody has said that the estimate of the request itself is one.
-                told_in_all(&told, &[&*format!("{key} 0.5/100")]).await;
-                continue;
-            }
-            told_in_all(&told, &[]).await;
-            // It is used as it was reserved.
-            rest.settle(41).await.expect("an answer");
-            told_in_all(&told, &["alice 0.5/100"]).await;
-            let used = told.lock().expect("no panic")[0].used;
-            assert_eq!(used, 50);
+/// Whether a request of this cost is admitted. It uses all of that.
+async fn uses(limits: &Limits, key: &str, cost: u64) -> bool {
+    let answer = limits.check("chat", key).cost(cost).await;
+    answer.is_ok()
+}
+
+/// Plays steps, which semicolons divide. `alice 5` is admitted, and used. `alice !5` is denied. `alice
+/// opens 5` is admitted, and `alice settles 3` settles the first that is open. Behind `told` stands
+/// all that was told by then.
+async fn play(limits: &Limits, told: &Told, steps: &str) {
+    let mut open = std::collections::VecDeque::new();
+    for step in steps.split("; ") {
+        if let Some(expected) = step.strip_prefix("told") {
+            let expected = expected.split(", ").map(str::trim);
+            let expected: Vec<_> = expected.filter(|it| !it.is_empty()).collect();
+            told_in_all(told, &expected).await;
+            continue;
         }
-        // More than was reserved: nobody has to ask once more. And of what nobody settles.
-        let told = Told::default();
-        let limits = watched(estimating(), Arc::clone(store), &told);
-        let admitted = limits.check("chat", "carol").cost(5).await;
-        let charge = admitted.expect("there is room").charge;
-        let charge = charge.expect("a charge");
-        charge.settle(95).await.expect("an answer");
-        told_in_all(&told, &["carol 0.5/100"]).await;
-        drop(limits.check("chat", "carol").cost(5).await);
-        told_in_all(&told, &["carol 0.5/100", "carol 1/100"]).await;
+        let (key, units) = step.split_once(' ').expect("units");
+        let number = units.trim_start_matches(|it: char| !it.is_ascii_digit());
+        let number = number.parse().expect("a number");
+        match units.chars().next() {
+            Some('!') => assert!(!uses(limits, key, number).await, "{step}"),
+            Some('o') => {
+                let admitted = limits.check("chat", key).cost(number).await;
+                let charge = admitted.expect("there is room").charge;
+                open.push_back(charge.expect("a charge"));
+            }
+            Some('s') => {
+                let charge = open.pop_front().expect("one is open");
+                charge.settle(number).await.expect("an answer");
+            }
+            _ => assert!(uses(limits, key, number).await, "{step}"),
+        }
     }
 }
 
-/// Whether a request of this cost is admitted. It uses all of that.
-async fn uses(limits: &Limits, key: &'static str, cost: u64) -> bool {
-    let answer = limits.check("chat", key).cost(cost).await;
-    answer.is_ok()
+/// What is reserved is not used: the mail is sent when it is, and behind what has used it.
+#[tokio::test]
+async fn estimates_are_told_of_when_they_are_settled() {
+    let nine = |steps: &str| steps.replace("NINE", &vec!["x opens 10"; 9].join("; "));
+    let nine = |steps| nine(steps).replace("ONES", &vec!["x settles 1"; 9].join("; "));
+    for store in &Stores::start().await.all {
+        let told = Told::default();
+        let limits = watched(estimating(), Arc::clone(store), &told);
+        // It is used as it was reserved.
+        let steps = "NINE; ONES; told; x opens 41; told; x settles 41; told alice 0.5/100";
+        play(&limits, &told, &nine(steps).replace("x ", "alice ")).await;
+        let used = told.lock().expect("no panic")[0].used;
+        assert_eq!(used, 50);
+        // More than was reserved: nobody has to ask once more. And of what nobody settles.
+        let told = Told::default();
+        let limits = watched(estimating(), Arc::clone(store), &told);
+        let steps = "carol opens 5; carol settles 95; told carol 0.5/100; \
+             carol 5; told carol 0.5/100, carol 1/100";
+        play(&limits, &told, steps).await;
+        // Nobody has said that the estimate of the request itself is one.
+        let told = Told::default();
+        let limits = watched(rule(100), Arc::clone(store), &told);
+        let steps = nine("NINE; ONES; told; x opens 41; told bob 0.5/100");
+        play(&limits, &told, &steps.replace("x ", "bob ")).await;
+    }
 }
 
 /// Where estimates do not fit into the rest, a denial tells that the budget is at its end.
@@ -321,59 +334,38 @@ async fn denials_tell_of_a_rest_that_is_too_little() {
     for store in &Stores::start().await.all {
         let told = Told::default();
         let budget = rule(3_000).with_settling(true);
-        let limits = watched_at(&[0.8, 1.0], budget.clone(), Arc::clone(store), &told);
-        let mut expected = Vec::new();
-        assert!(uses(&limits, "alice", 150).await);
-        // Nearly all of it at a time, more than that, and beside what is only reserved.
-        assert!(!uses(&limits, "alice", 2_950).await);
-        assert!(!uses(&limits, "alice", 3_001).await);
-        let reserved = limits.check("chat", "alice").cost(2_400).await;
-        assert!(!uses(&limits, "alice", 1_005).await);
-        told_in_all(&told, &expected).await;
-        let charge = reserved.expect("there is room").charge;
-        let charge = charge.expect("a charge");
-        charge.settle(2_300).await.expect("an answer");
-        // More than the max again: that it was denied says nothing.
-        assert!(!uses(&limits, "alice", 3_001).await);
-        expected.push("alice 0.8/3000");
-        told_in_all(&told, &expected).await;
-        for _ in 0..3 {
-            assert!(!uses(&limits, "alice", 1_005).await);
-        }
-        expected.push("alice 1/3000 denied at 2450");
-        told_in_all(&told, &expected).await;
-        assert!(uses(&limits, "alice", 550).await);
-        assert!(!uses(&limits, "alice", 1).await);
-        expected.insert(1, "alice 1/3000");
-        told_in_all(&told, &expected).await;
-
-        // All is used: the crossing itself says that.
-        assert!(uses(&limits, "bob", 3_000).await);
-        assert!(!uses(&limits, "bob", 1).await);
-        expected.extend(["bob 0.8/3000", "bob 1/3000"]);
-        told_in_all(&told, &expected).await;
+        let limits = watched_at(&[0.8, 1.0], budget, Arc::clone(store), &told);
+        // Nearly all of it at a time, more than that, and beside what is only reserved. More than the
+        // max again: that it was denied says nothing. All is used: the crossing itself says that.
+        let steps = "alice 150; alice !2950; alice !3001; alice opens 2400; alice !1005; told; \
+             alice settles 2300; alice !3001; told alice 0.8/3000; \
+             alice !1005; alice !1005; alice !1005; \
+             told alice 0.8/3000, alice 1/3000 denied at 2450; \
+             alice 550; alice !1; \
+             told alice 0.8/3000, alice 1/3000, alice 1/3000 denied at 2450; \
+             bob 3000; bob !1; told alice 0.8/3000, alice 1/3000, \
+             alice 1/3000 denied at 2450, bob 0.8/3000, bob 1/3000";
+        play(&limits, &told, steps).await;
         // The window denies, and the month has room.
         let month = Policy::calendar(Period::MONTH, 3_000);
         let windows = [Quota::per_minute(2_500).into(), month];
         let windows = Rule::with_policies("chat", windows).expect("a rule");
+        let told = Told::default();
         let limits = watched_at(&[0.8, 1.0], windows, Arc::clone(store), &told);
-        assert!(uses(&limits, "carol", 2_450).await);
-        assert!(!uses(&limits, "carol", 60).await);
-        expected.push("carol 0.8/3000");
-        told_in_all(&told, &expected).await;
+        play(&limits, &told, "carol 2450; carol !60; told carol 0.8/3000").await;
     }
     // At 85 %, under these shares.
     for (shares, expected) in [
-        (&[1.0][..], &["alice 1/100 denied at 85"][..]),
-        (&[0.9, 1.0], &[]),
-        (&[0.9, 0.5, 1.0], &["alice 0.5/100"]),
-        (&[0.5, 0.8], &["alice 0.5/100", "alice 0.8/100"]),
+        (&[1.0][..], "alice 1/100 denied at 85"),
+        (&[0.9, 1.0], ""),
+        (&[0.9, 0.5, 1.0], "alice 0.5/100"),
+        (&[0.5, 0.8], "alice 0.5/100, alice 0.8/100"),
     ] {
+        println!("{shares:?}");
         let told = Told::default();
         let limits = watched_at(shares, rule(100), MemoryStore::new(), &told);
-        assert!(uses(&limits, "alice", 85).await);
-        assert!(!uses(&limits, "alice", 16).await);
-        told_in_all(&told, expected).await;
+        let steps = format!("alice 85; alice !16; told {expected}");
+        play(&limits, &told, &steps).await;
     }
     // A rule in shadow says so.
     let told = Told::default();
