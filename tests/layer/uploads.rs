@@ -1,7 +1,7 @@
 //! The bodies of requests that a layer answers by itself: which of them are read on, and which are
 //! read to their end before the answer.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,6 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use http::{Version, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use crate::*;
@@ -88,110 +87,119 @@ async fn deny(layer: RateLimitLayer, request: Builder, upload: &Upload) -> Optio
     connection.map(|it| it.to_str().expect("text").to_owned())
 }
 
-/// A client sends what nobody reads, unless it waits for a `100 Continue`.
-#[tokio::test(start_paused = true)]
-async fn which_bodies_are_read_on() {
-    let _places = PLACES.lock().await;
-    let post = Request::builder;
-    let awaits = || post().header("expect", "100-Continue");
-    let cases = [
-        ("HTTP/1.1", layer(), post(), 5),
-        ("HTTP/1.0", layer(), post().version(Version::HTTP_10), 5),
-        ("HTTP/2", layer(), post().version(Version::HTTP_2), 5),
-        ("100-continue", layer(), awaits(), 0),
-        ("the setter", layer().close_denied_uploads(), post(), 0),
-    ];
-    for (case, layer, request, polls) in cases {
-        let upload = Upload::of(SHORT);
-        deny(layer, request, &upload).await;
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        assert_eq!(upload.polls(), polls, "{case}");
-        assert!(!upload.is_held(), "{case}");
-    }
-    let defaults = Limits::new([Rule::new("denied", [Quota::per_minute(0)]).expect("a rule")]);
-    let upload = Upload::of(SHORT);
-    deny(
-        defaults.close_denied_uploads().layer("denied"),
-        post(),
-        &upload,
-    )
-    .await;
-    assert!(!upload.is_held(), "the setter of Limits");
+/// The end of the body is the end of the first frame.
+const WHOLE: fn(usize) -> Poll<Option<usize>> = |polls| match polls {
+    0 => Poll::Ready(Some(100)),
+    _ => Poll::Ready(None),
+};
+const SILENT: fn(usize) -> Poll<Option<usize>> = |_| Poll::Pending;
+const ENDLESS: fn(usize) -> Poll<Option<usize>> = |_| Poll::Ready(Some(FRAME));
+
+fn of_length(bytes: usize) -> Builder {
+    Request::builder().header("content-length", bytes)
 }
 
-/// Where the rest of a body may stay unread, the answer says that its connection closes: a proxy would
-/// give it to the next request.
+/// The status of an answer, what it says of its connection, how often the first body was polled
+/// 10 ms behind it; how many milliseconds the other answer waited, and whether its body is read on
+/// 1,990 ms behind it.
+async fn treated(
+    case: &str,
+    (layer, request): (RateLimitLayer, Builder),
+    [short, slow]: [Upload; 2],
+) -> String {
+    let request = request.method("POST").body(()).expect("a request");
+    let ask = async |upload: &Upload| {
+        let request = request.clone().map(|()| Body::new(upload.clone()));
+        let began = Instant::now();
+        let answer = call(&app_of(layer.clone()), request).await;
+        let connection = answer.headers().get(header::CONNECTION);
+        let connection = connection.map_or("-", |it| it.to_str().expect("text"));
+        let said = format!("{} {connection}", answer.status().as_u16());
+        (said, began.elapsed().as_millis())
+    };
+    let (said, _) = ask(&short).await;
+    sleep(kit::millis(10)).await;
+    let (polls, is_left) = (short.polls(), !short.is_held());
+    let (of_slow, waited) = ask(&slow).await;
+    sleep(kit::millis(1_990)).await;
+    let is_held = if slow.is_held() { "held" } else { "-" };
+    sleep(kit::millis(20)).await;
+    assert!(is_left && !slow.is_held(), "{case}: it is held");
+    assert_eq!(of_slow, said, "{case}");
+    // The clock of tokio's timers ticks in milliseconds.
+    format!("{said} {polls} {} {is_held}", waited / 2 * 2)
+}
+
+/// A client sends what nobody reads, unless it waits for a `100 Continue`: it is read on, for at most
+/// 2 s. Where the rest of a body may stay unread, the answer says that its connection closes: a proxy
+/// would give it to the next request. The answer to a short upload over HTTP/1 waits for its end, for
+/// 100 ms. Others leave at once.
 #[tokio::test(start_paused = true)]
-async fn which_answers_close_their_connection() {
+async fn how_uploads_are_treated() {
     let _places = PLACES.lock().await;
     const MOST: usize = 16 << 20;
-    let post = Request::builder;
-    let of_length = |bytes: usize| post().header("content-length", bytes);
-    let http_2 = || post().version(Version::HTTP_2);
-    let own = |_: Denied| async { ([("connection", "x-own")], DENIED) };
+    let new = Request::builder;
+    let of_text = |length: &str| new().header("content-length", length);
+    let too_long = || of_text("99999999999999999999");
+    let [http_1_0, http_2] = [Version::HTTP_10, Version::HTTP_2]
+        .map(|version| move |request: Builder| request.version(version));
+    let (short, more) = (|| of_length(100), || of_length(MOST + 1));
+    let awaits = || new().header("expect", "100-Continue");
+    let expects = || short().header("expect", "100-continue");
+    let no_key = || layer().key(Header::new("x-key"));
     let late = |_: Denied| async { DENIED };
-    let close = Some("close");
-    let cases = [
-        ("of no known length", layer(), post(), None),
-        ("16 MiB", layer(), of_length(MOST), None),
-        ("more", layer(), of_length(MOST + 1), close),
-        (
-            "more than a number",
-            layer(),
-            post().header("content-length", "99999999999999999999"),
-            close,
-        ),
-        (
-            "HTTP/1.0",
-            layer(),
-            of_length(MOST + 1).version(Version::HTTP_10),
-            close,
-        ),
-        (
-            "HTTP/2",
-            layer().close_denied_uploads(),
-            http_2().header("content-length", MOST + 1),
-            None,
-        ),
-        (
-            "100-continue",
-            layer(),
-            post().header("expect", "100-continue"),
-            close,
-        ),
-        ("the setter", layer().close_denied_uploads(), post(), close),
-        (
-            "a callback's own",
-            layer().degrade_fn(own),
-            of_length(MOST + 1),
-            Some("x-own"),
-        ),
-        (
-            "a callback",
-            layer().degrade_fn(late),
-            of_length(MOST + 1),
-            close,
-        ),
-        (
-            "without a key",
-            layer().key(Header::new("x-key")).degrade_fn(late),
-            of_length(MOST + 1),
-            close,
-        ),
-    ];
-    for (case, layer, request, expected) in cases {
-        let upload = Upload::of(SHORT);
-        let body = Body::new(upload.clone());
-        let app = app_of(layer);
-        let answer = call(&app, request.method("POST").body(body).expect("a request")).await;
-        let connection = answer.headers().get(header::CONNECTION);
-        let connection = connection.map(|it| it.to_str().expect("text"));
-        assert_eq!(connection, expected, "{case}");
+    let own = |_: Denied| async { ([("connection", "x-own")], DENIED) };
+    let (called, its_own) = (|| layer().degrade_fn(late), || layer().degrade_fn(own));
+    let keyless = || no_key().degrade_fn(late);
+    let closing = || layer().close_denied_uploads();
+    let down = || RateLimitLayer::new("down", WINDOW, 1).store(no_store());
+    let recovered = || no_key().on_error_fn(|_: Failed| async { DENIED });
+    for (case, layer, request) in [
+        ("no length: 429 - 5 0 held", layer(), new()),
+        ("no number: 429 close 5 0 held", layer(), of_text("x")),
+        ("HTTP/1.0: 429 - 5 0 held", layer(), http_1_0(new())),
+        ("HTTP/2: 429 - 5 0 held", layer(), http_2(new())),
+        ("HTTP/2, short: 429 - 5 0 held", layer(), http_2(short())),
+        ("100-continue: 429 close 0 0 -", layer(), awaits()),
+        ("100-continue, short: 429 close 0 0 -", layer(), expects()),
+        ("the setter: 429 close 0 0 -", closing(), new()),
+        ("the setter, short: 429 close 0 0 -", closing(), short()),
+        ("one byte: 429 - 5 100 held", layer(), of_length(1)),
+        ("64 KiB: 429 - 5 100 held", layer(), of_length(65_536)),
+        ("longer: 429 - 5 0 held", layer(), of_length(65_537)),
+        ("16 MiB: 429 - 5 0 held", layer(), of_length(MOST)),
+        ("more: 429 close 5 0 held", layer(), more()),
+        ("too long: 429 close 5 0 held", layer(), too_long()),
+        ("1.0, more: 429 close 5 0 held", layer(), http_1_0(more())),
+        ("setter, 2, more: 429 - 0 0 -", closing(), http_2(more())),
+        ("its own: 429 x-own 5 0 held", its_own(), more()),
+        ("callback, more: 429 close 5 0 held", called(), more()),
+        ("no key, more: 400 close 5 0 held", keyless(), more()),
+        ("no key: 400 - 5 100 held", no_key(), short()),
+        ("no decision: 503 - 5 100 held", down(), short()),
+        ("a callback: 429 - 5 100 held", called(), short()),
+        ("on error: 429 - 5 100 held", recovered(), short()),
+    ] {
+        let (case, expected) = case.split_once(": ").expect("what becomes of it");
+        let bodies = [SHORT, SILENT].map(Upload::of);
+        let treated = treated(case, (layer, request), bodies).await;
+        assert_eq!(treated, expected, "{case}");
     }
-    let app = app_of(layer().close_denied_uploads());
+    // A body that is there, and one that never ends.
+    for (expected, slow) in [("429 - 2 0 -", WHOLE), ("429 - 2 100 held", ENDLESS)] {
+        let bodies = [WHOLE, slow].map(Upload::of);
+        let treated = treated(expected, (layer(), short()), bodies).await;
+        assert_eq!(treated, expected);
+    }
+    let app = app_of(closing());
     let empty = Request::post("/").body(Body::empty()).expect("a request");
     let answer = call(&app, empty).await;
     assert!(!answer.headers().contains_key(header::CONNECTION));
+    let defaults = Limits::new([Rule::new("denied", [Quota::per_minute(0)]).expect("a rule")]);
+    let upload = Upload::of(SHORT);
+    let of_limits = defaults.close_denied_uploads().layer("denied");
+    deny(of_limits, new(), &upload).await;
+    assert!(!upload.is_held(), "the setter of Limits");
 }
 
 /// A process reads 1,024 uploads on. Further ones close their connections, and say so.
@@ -236,86 +244,6 @@ async fn how_far_they_are_read() {
     assert!(!long.is_held());
     assert_eq!(long.polls(), LONG + 1);
     assert_eq!(limits.snapshot().rules[0].closed_uploads, 2);
-}
-
-/// The end of the body is the end of the first frame.
-const WHOLE: fn(usize) -> Poll<Option<usize>> = |polls| match polls {
-    0 => Poll::Ready(Some(100)),
-    _ => Poll::Ready(None),
-};
-
-fn of_length(bytes: usize) -> Builder {
-    Request::builder().header("content-length", bytes)
-}
-
-/// The answer to a short upload over HTTP/1 waits for its end, for 100 ms. Others leave at once.
-#[tokio::test(start_paused = true)]
-async fn which_answers_wait() {
-    let _places = PLACES.lock().await;
-    const SILENT: fn(usize) -> Poll<Option<usize>> = |_| Poll::Pending;
-    const LATE: u128 = 100;
-    let http_2 = || of_length(100).version(Version::HTTP_2);
-    let expects = || of_length(100).header("expect", "100-continue");
-    let no_key = || layer().key(Header::new("x-key"));
-    let callback = || layer().degrade_fn(|_: Denied| async { DENIED });
-    let down = || RateLimitLayer::new("down", WINDOW, 1).store(no_store());
-    let recovered = || no_key().on_error_fn(|_: Failed| async { DENIED });
-    let cases = [
-        ("one byte", layer(), of_length(1), SILENT, LATE),
-        ("64 KiB", layer(), of_length(65_536), SILENT, LATE),
-        ("more", layer(), of_length(65_537), SILENT, 0),
-        ("no length", layer(), Request::builder(), SILENT, 0),
-        (
-            "no number",
-            layer(),
-            Request::builder().header("content-length", "x"),
-            SILENT,
-            0,
-        ),
-        ("HTTP/2", layer(), http_2(), SILENT, 0),
-        ("100-continue", layer(), expects(), SILENT, 0),
-        (
-            "the setter",
-            layer().close_denied_uploads(),
-            of_length(100),
-            SILENT,
-            0,
-        ),
-        ("without a key", no_key(), of_length(100), SILENT, LATE),
-        ("no decision", down(), of_length(100), SILENT, LATE),
-        ("a callback", callback(), of_length(100), SILENT, LATE),
-        (
-            "an error callback",
-            recovered(),
-            of_length(100),
-            SILENT,
-            LATE,
-        ),
-        ("a body that is there", layer(), of_length(100), WHOLE, 0),
-        (
-            "one that never ends",
-            layer(),
-            of_length(100),
-            |_| Poll::Ready(Some(FRAME)),
-            LATE,
-        ),
-    ];
-    for (case, layer, request, frame, wait) in cases {
-        let upload = Upload::of(frame);
-        let body = Body::new(upload.clone());
-        let request = request.method("POST").body(body).expect("a request");
-        let began = Instant::now();
-        let answer = call(&app_of(layer), request).await;
-        assert!(!answer.status().is_success(), "{case}");
-        // The clock of tokio's timers ticks in milliseconds.
-        let waited = began.elapsed().as_millis();
-        assert!((wait..=wait + 1).contains(&waited), "{case}: {waited} ms");
-        sleep(Duration::from_millis(1_990)).await;
-        let reads_on = wait == LATE || ["more", "no length", "no number", "HTTP/2"].contains(&case);
-        assert_eq!(upload.is_held(), reads_on, "{case}");
-        sleep(Duration::from_millis(20)).await;
-        assert!(!upload.is_held(), "{case}");
-    }
 }
 
 /// Who leaves takes nothing along, and a body that fails is at its end.
@@ -423,19 +351,14 @@ async fn the_file_closes_denied_uploads() {
 async fn serve() -> SocketAddr {
     let read = async |body: Bytes| body.len().to_string();
     let limited = |layer| axum::routing::post(read).layer(layer);
+    let down = || RateLimitLayer::new("down", WINDOW, 1).store(no_store());
     let outer = || RateLimitLayer::new("outer", WINDOW, 1_000);
     let app = Router::new()
         .route("/429", limited(layer()))
         .route("/400", limited(layer().key(Header::new("x-key"))))
-        .route(
-            "/503",
-            limited(RateLimitLayer::new("down", WINDOW, 1).store(no_store())),
-        )
+        .route("/503", limited(down()))
         .route("/429/inner", limited(layer()).layer(outer()));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("is bound");
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    address
+    crate::serve(app).await
 }
 
 /// Sends the head of a request with a body of this length, and then pieces of it, each 10 ms after
@@ -461,29 +384,11 @@ fn in_pieces(
         (last, sent) = (began.elapsed(), sent + 1);
     }
     connection.set_nonblocking(false).expect("is set");
-    let head = head_of(connection);
-    assert!(
-        head.starts_with(&format!("HTTP/1.1 {}", &path[1..4])),
-        "{head}"
-    );
+    let head = kit::http::answer_on(connection).expect("an answer");
+    let status = format!("http/1.1 {}", &path[1..4]);
+    assert!(head.starts_with(&status), "{head}");
     assert!(!head.contains("connection: close"), "{head}");
     (sent, [last, began.elapsed()])
-}
-
-/// The head of an answer, whose body is read, too.
-fn head_of(connection: &mut TcpStream) -> String {
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        connection.read_exact(&mut byte).expect("an answer");
-        answer.extend(byte);
-    }
-    let head = String::from_utf8(answer).expect("text");
-    let length = head.split("content-length: ").nth(1);
-    let length = length.and_then(|it| it.split_once("\r\n")?.0.parse().ok());
-    let mut body = vec![0; length.expect("a length")];
-    connection.read_exact(&mut body).expect("a body");
-    head
 }
 
 /// The answer is behind the last byte of a short body that comes in pieces, and the connection has

@@ -11,6 +11,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{any, post};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use kit::http::answer_on as answer;
 use kit::load::until;
 use kit::nginx::Nginx;
 
@@ -135,22 +136,6 @@ async fn every_answer_is_read() {
         let answered = count(10, status, move || upload(to, "/", 15 * MIB)).await;
         assert_eq!(answered, 10, "{status}");
     }
-}
-
-/// What a raw connection answers to bytes that were all sent: the head, in lower case.
-fn answer(connection: &mut TcpStream) -> std::io::Result<String> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        connection.read_exact(&mut byte)?;
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8_lossy(&head).to_lowercase();
-    let length = head.split("content-length: ").nth(1);
-    let length = length.and_then(|it| it.split_once("\r\n")?.0.parse().ok());
-    let mut body = vec![0; length.unwrap_or(0)];
-    connection.read_exact(&mut body)?;
-    Ok(head)
 }
 
 /// A POST that is denied, with a body of so many bytes, in chunks if no length is told.

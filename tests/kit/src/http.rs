@@ -1,5 +1,6 @@
 //! Requests to an app, and what it answers.
 
+use std::io::Read;
 use std::time::Duration;
 
 use axum::Router;
@@ -149,4 +150,20 @@ pub fn key(head: &Parts) -> Key {
 /// Each request costs what its field `x-cost` says; 1 without one.
 pub fn costly(layer: RateLimitLayer) -> RateLimitLayer {
     layer.cost(|head| number(&head.headers, "x-cost").unwrap_or(1))
+}
+
+/// The answer on a connection to which all of a request was sent: its head, in lower case. Its body
+/// is read, too.
+pub fn answer_on(connection: &mut std::net::TcpStream) -> std::io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        connection.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    let head = String::from_utf8_lossy(&head).to_lowercase();
+    let length = head.split("content-length: ").nth(1);
+    let length = length.and_then(|it| it.split_once("\r\n")?.0.parse().ok());
+    connection.read_exact(&mut vec![0; length.unwrap_or(0)])?;
+    Ok(head)
 }
