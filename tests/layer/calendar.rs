@@ -114,8 +114,9 @@ async fn fields_tell_the_end_of_the_month() {
     }
 }
 
-/// A plan that says no zone, or not where its period begins, has that of its rule, of the same period
-/// or of another one: by its name in a file, by a name from code, and by value. It says no other zone.
+/// A plan that says no zone, or not where its period begins, has that of its rule, of the same
+/// period or of another one: by its name in a file, by a name from code, and by value. It says no
+/// other zone.
 #[test]
 fn plans_have_the_zone_and_the_beginning_of_their_rule() {
     const FILE: &str = r#"

@@ -270,9 +270,9 @@ async fn uses(limits: &Limits, key: &str, cost: u64) -> bool {
     answer.is_ok()
 }
 
-/// Plays steps, which semicolons divide. `alice 5` is admitted, and used. `alice !5` is denied. `alice
-/// opens 5` is admitted, and `alice settles 3` settles the first that is open. Behind `told` stands
-/// all that was told by then.
+/// Plays steps, which semicolons divide. `alice 5` is admitted, and used. `alice !5` is denied.
+/// `alice opens 5` is admitted, and `alice settles 3` settles the first that is open. Behind `told`
+/// stands all that was told by then.
 async fn play(limits: &Limits, told: &Told, steps: &str) {
     let mut open = std::collections::VecDeque::new();
     for step in steps.split("; ") {
@@ -335,8 +335,8 @@ async fn denials_tell_of_a_rest_that_is_too_little() {
         let told = Told::default();
         let budget = rule(3_000).with_settling(true);
         let limits = watched_at(&[0.8, 1.0], budget, Arc::clone(store), &told);
-        // Nearly all of it at a time, more than that, and beside what is only reserved. More than the
-        // max again: that it was denied says nothing. All is used: the crossing itself says that.
+        // Nearly all of it at a time, more than that, and beside what is only reserved. More than
+        // the max again: that it was denied says nothing. All is used: the crossing says that.
         let steps = "alice 150; alice !2950; alice !3001; alice opens 2400; alice !1005; told; \
              alice settles 2300; alice !3001; told alice 0.8/3000; \
              alice !1005; alice !1005; alice !1005; \

@@ -74,7 +74,8 @@ fn app_of(layer: RateLimitLayer) -> Router {
     })))
 }
 
-/// Sends the upload as this request, which is denied. Returns what the answer says of the connection.
+/// Sends the upload as this request, which is denied. Returns what the answer says of its
+/// connection.
 async fn deny(layer: RateLimitLayer, request: Builder, upload: &Upload) -> Option<String> {
     let body = Body::new(upload.clone());
     let answer = call(
@@ -130,10 +131,10 @@ async fn treated(
     format!("{said} {polls} {} {is_held}", waited / 2 * 2)
 }
 
-/// A client sends what nobody reads, unless it waits for a `100 Continue`: it is read on, for at most
-/// 2 s. Where the rest of a body may stay unread, the answer says that its connection closes: a proxy
-/// would give it to the next request. The answer to a short upload over HTTP/1 waits for its end, for
-/// 100 ms. Others leave at once.
+/// A client sends what nobody reads, unless it waits for a `100 Continue`: it is read on, for at
+/// most 2 s. Where the rest of a body may stay unread, the answer says that its connection closes:
+/// a proxy would give it to the next request. The answer to a short upload over HTTP/1 waits for
+/// its end, for 100 ms. Others leave at once.
 #[tokio::test(start_paused = true)]
 async fn how_uploads_are_treated() {
     let _places = PLACES.lock().await;
@@ -202,22 +203,6 @@ async fn how_uploads_are_treated() {
     assert!(!upload.is_held(), "the setter of Limits");
 }
 
-/// A process reads 1,024 uploads on. Further ones close their connections, and say so.
-#[tokio::test(start_paused = true)]
-async fn more_than_are_read_on_say_so() {
-    let _places = PLACES.lock().await;
-    let silent: Vec<_> = (0..1_025).map(|_| Upload::of(|_| Poll::Pending)).collect();
-    let mut closed = 0;
-    for upload in &silent {
-        let connection = deny(layer(), Request::builder(), upload).await;
-        closed += usize::from(connection.as_deref() == Some("close"));
-    }
-    assert_eq!(closed, 1);
-    // The places are given back.
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(silent.iter().all(|upload| !upload.is_held()));
-}
-
 /// For at most 2 s, and what is longer than 16 MiB at a pace.
 #[tokio::test(start_paused = true)]
 async fn how_far_they_are_read() {
@@ -281,29 +266,36 @@ fn without_a_timer_no_answer_waits() {
     assert_eq!(denied.flatten().as_deref(), Some("close"));
 }
 
-/// A body that is there needs no place. One that has to be waited for takes one, and the answers to
-/// those that find none leave at once.
+/// A process reads 1,024 uploads on. Further ones close their connections, and say so; the answers
+/// to short ones do not wait then. A body that is there needs no place.
 #[tokio::test(start_paused = true)]
-async fn short_uploads_above_the_places_do_not_wait() {
+async fn more_than_are_read_on_say_so() {
     let _places = PLACES.lock().await;
-    let silent: Vec<_> = (0..1_100).map(|_| Upload::of(|_| Poll::Pending)).collect();
-    let timed = async |upload: &Upload| {
+    let timed = async |upload: &Upload, length: Option<usize>| {
         let began = Instant::now();
-        let connection = deny(layer(), of_length(100), upload).await;
-        (
-            connection.is_some(),
-            began.elapsed() < Duration::from_millis(100),
-        )
+        let request = length.map_or_else(Request::builder, of_length);
+        let connection = deny(layer(), request, upload).await;
+        assert!(matches!(connection.as_deref(), None | Some("close")));
+        (connection.is_some(), began.elapsed() < kit::millis(100))
     };
-    let answers = join_all(silent.iter().map(timed)).await;
-    let closed = answers.iter().filter(|it| **it == (true, true)).count();
-    let waited = answers.iter().filter(|it| **it == (false, false)).count();
-    assert_eq!((closed, waited), (76, 1_024));
-    let there = of_length(100).body(Body::from(vec![0; 100]));
-    let answer = call(&app_of(layer()), there.expect("a request")).await;
-    assert!(!answer.headers().contains_key(header::CONNECTION));
-    sleep(Duration::from_secs(3)).await;
-    assert!(silent.iter().all(|upload| !upload.is_held()));
+    for (what, number, length, closed, waited) in [
+        ("of no length", 1_025, None, 1, 0),
+        ("short", 1_100, Some(100), 76, 1_024),
+    ] {
+        let uploads: Vec<_> = (0..number).map(|_| Upload::of(SILENT)).collect();
+        let answers = uploads.iter().map(|upload| timed(upload, length));
+        let answers = join_all(answers).await;
+        let number = |of| answers.iter().filter(|it| **it == of).count();
+        let seen = (number((true, true)), number((false, false)));
+        assert_eq!(seen, (closed, waited), "{what}");
+        assert_eq!(number((true, false)), 0, "{what}");
+        let there = of_length(100).body(Body::from(vec![0; 100]));
+        let answer = call(&app_of(layer()), there.expect("a request")).await;
+        assert!(!answer.headers().contains_key(header::CONNECTION), "{what}");
+        // The places are given back.
+        sleep(Duration::from_secs(3)).await;
+        assert!(uploads.iter().all(|upload| !upload.is_held()), "{what}");
+    }
 }
 
 /// The file closes connections as the code does, from the next request on.

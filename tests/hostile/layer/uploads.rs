@@ -157,27 +157,30 @@ fn denied_upload(bytes: usize, in_chunks: bool) -> Vec<u8> {
 
 /// Whoever has sent a request whole and got its answer whole gives the connection to the next
 /// request, as the pools of proxies do: it is answered at once, or the answer before said `close`.
+/// A denial of a small body does not cost its connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_stays_answers_the_next_request() {
     let _places = PLACES.lock().await;
     let to = serve(app(&denying())).await;
-    for (bytes, in_chunks, closes) in [
-        (MIB, false, false),
-        (16 * MIB, false, false),
-        (20_000_000, false, true),
-        (64, true, false),
-        (20_000_000, true, false),
+    for (bytes, in_chunks, closes, [connections, posts]) in [
+        (MIB, false, false, [1, 1]),
+        (16 * MIB, false, false, [1, 1]),
+        (20_000_000, false, true, [1, 1]),
+        (64, true, false, [1, 1]),
+        (500, true, false, [10, 100]),
+        (20_000_000, true, false, [1, 1]),
     ] {
-        let case = format!("{bytes} bytes, in chunks: {in_chunks}");
         let test = move || {
             let mut connection = TcpStream::connect(to).expect("connects");
             let timeout = Some(Duration::from_secs(10));
             connection.set_read_timeout(timeout).expect("is set");
-            let sent = connection.write_all(&denied_upload(bytes, in_chunks));
-            sent.expect("is sent");
-            let denied = answer(&mut connection).expect("a 429");
-            assert!(denied.starts_with("http/1.1 429"), "{denied}");
-            assert_eq!(denied.contains("connection: close"), closes, "{denied}");
+            for _ in 0..posts {
+                let sent = connection.write_all(&denied_upload(bytes, in_chunks));
+                sent.expect("is sent");
+                let denied = answer(&mut connection).expect("a 429");
+                assert!(denied.starts_with("http/1.1 429"), "{denied}");
+                assert_eq!(denied.contains("connection: close"), closes, "{denied}");
+            }
             if !closes {
                 let began = Instant::now();
                 let next = connection.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -187,28 +190,11 @@ async fn a_connection_that_stays_answers_the_next_request() {
                 assert!(began.elapsed() < Duration::from_secs(1), "at once");
             }
         };
-        let tested = tokio::task::spawn_blocking(test).await;
-        tested.unwrap_or_else(|_| panic!("{case}"));
-    }
-}
-
-/// A denial of a small body does not cost its connection.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn denied_posts_keep_their_connections() {
-    let _places = PLACES.lock().await;
-    let to = serve(app(&denying())).await;
-    let posts = move || {
-        let mut connection = TcpStream::connect(to).expect("connects");
-        for _ in 0..100 {
-            let post = denied_upload(500, true);
-            connection.write_all(&post).expect("is sent");
-            let head = answer(&mut connection).expect("the connection remains");
-            assert!(head.starts_with("http/1.1 429"), "{head}");
+        let tests = (0..connections).map(|_| tokio::task::spawn_blocking(test));
+        for tested in join_all(tests).await {
+            tested.unwrap_or_else(|_| panic!("{bytes} bytes, in chunks: {in_chunks}"));
         }
-    };
-    let connections: Vec<_> = (0..10).map(|_| thread::spawn(posts)).collect();
-    let ended = move || connections.into_iter().all(|it| it.join().is_ok());
-    assert!(tokio::task::spawn_blocking(ended).await.expect("no panic"));
+    }
 }
 
 /// A proxy that keeps its connections loses no request of others, and takes no server for dead.

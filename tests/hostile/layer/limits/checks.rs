@@ -10,8 +10,8 @@ fn status_now(service: &Wrapped) -> u16 {
     at_once(send(service, request(&[]))).status().as_u16()
 }
 
-/// Paths that come from outside, and that nobody has a rule for, fill neither memory nor log. Law 13:
-/// whoever makes them up takes nothing from those that have a rule.
+/// Paths that come from outside, and that nobody has a rule for, fill neither memory nor log. Law
+/// 13: whoever makes them up takes nothing from those that have a rule.
 #[test]
 fn unknown_paths_without_end() {
     let log = Log::start();
