@@ -304,8 +304,8 @@ async fn play(limits: &Limits, told: &Told, steps: &str) {
 /// What is reserved is not used: the mail is sent when it is, and behind what has used it.
 #[tokio::test]
 async fn estimates_are_told_of_when_they_are_settled() {
-    let nine = |steps: &str| steps.replace("NINE", &vec!["x opens 10"; 9].join("; "));
-    let nine = |steps| nine(steps).replace("ONES", &vec!["x settles 1"; 9].join("; "));
+    let nine = |steps: &str| steps.replace("NINE", &["x opens 10"; 9].join("; "));
+    let nine = |steps| nine(steps).replace("ONES", &["x settles 1"; 9].join("; "));
     for store in &Stores::start().await.all {
         let told = Told::default();
         let limits = watched(estimating(), Arc::clone(store), &told);
