@@ -62,7 +62,12 @@ impl Log {
         lines
     }
 
-    /// The same with events of the level debug, and a line for the end of each span.
+    /// How many lines have this in them of those that were written since it was asked last.
+    pub fn count(&self, what: &str) -> usize {
+        self.lines().iter().filter(|it| it.contains(what)).count()
+    }
+
+    /// As [`Self::lines`], with events of the level debug, and a line for the end of each span.
     pub fn lines_with_debug(&self) -> Vec<String> {
         let text = String::from_utf8(WRITTEN.take()).expect("text");
         text.lines().map(str::to_owned).collect()

@@ -36,6 +36,39 @@ pub fn permits_held(server: &Redis) -> u64 {
     counts.map(|count| count.expect("a set")).sum()
 }
 
+/// The kinds of the warnings, as in `NoKey NoRule`.
+pub fn kinds(limits: &Limits) -> String {
+    let kinds = limits.warnings().into_iter();
+    let kinds = kinds.map(|it| format!("{:?}", it.kind));
+    kinds.collect::<Vec<_>>().join(" ")
+}
+
+/// The same with what each is about, as in `NoKey login -; LargeLog p sliding-log`.
+pub fn told(limits: &Limits) -> String {
+    let told = limits.warnings().into_iter().map(|it| {
+        let (path, name) = (it.path.as_deref(), it.name.as_deref());
+        format!(
+            "{:?} {} {}",
+            it.kind,
+            path.unwrap_or("-"),
+            name.unwrap_or("-")
+        )
+    });
+    told.collect::<Vec<_>>().join("; ")
+}
+
+/// The rows of a table of cases, a line each, whose cells are divided by `|`.
+///
+/// # Panics
+///
+/// If a row has another number of cells.
+pub fn table<const CELLS: usize>(text: &str) -> impl Iterator<Item = [&str; CELLS]> {
+    text.trim().lines().map(|row| {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        cells.try_into().unwrap_or_else(|_| panic!("{row}"))
+    })
+}
+
 /// What an operator's browser sends to a page, as in `/api/reset` and `{"rule": "p", "key": "k"}`:
 /// the status, and the body of the answer.
 pub async fn operate(page: &Router, path: &str, body: &str) -> (u16, String) {
