@@ -1,7 +1,7 @@
 //! The page: its views, its operations, and who may use them.
 
 use axum::routing::get;
-use kit::page::{App, about, count, hourly, posted, search, shop, user};
+use kit::page::{App, about, count, hourly, posted, search, shop};
 use tidegate::Page;
 use tidegate::key::Cookie;
 use tidegate::rule::Lockout;
@@ -10,25 +10,13 @@ use crate::*;
 
 #[tokio::test(start_paused = true)]
 async fn rates_are_shown_by_the_second() {
-    let app = App::new(|page| page);
-    sleep(millis(1_500)).await;
-    for _ in 0..5 {
-        app.search("alice").await;
-    }
-    sleep(Duration::from_secs(2)).await;
-    let now = app.view("now").await;
-    let rule = &now["rules"][0];
-    assert_eq!(rule["rule"], "search");
-    assert_eq!(rule["total"]["allowed"], 2, "{rule}");
-    assert_eq!(rule["total"]["denied"], 3);
-    let seconds = |name: &str| rule[name].as_array().expect("an array").clone();
-    assert_eq!(seconds("allowed"), [json!(0), json!(2), json!(0)]);
-    assert_eq!(seconds("denied"), [json!(0), json!(3), json!(0)]);
-    assert_eq!((&now["first"], &now["tick"]), (&json!(1), &json!(3)));
-
-    let later = app.view("now?after=2").await;
-    assert_eq!(later["rules"][0]["denied"], json!([0]));
-    assert_eq!(later["first"], 3);
+    let steps = r#"
+        wait 1500; ask alice x5; wait 2000
+        now; /first = 1; /tick = 3
+        now /rules/0; /rule = "search"; /total/allowed = 2; /total/denied = 3
+        /allowed = [0, 2, 0]; /denied = [0, 3, 0]
+        now?after=2; /first = 3; /rules/0/denied = [0]"#;
+    App::new(|page| page).play(steps).await;
 }
 
 /// The task that watches ends with its runtime. The next one goes on with the seconds.
@@ -40,11 +28,8 @@ fn a_page_in_a_second_runtime_goes_on() {
             let app = App::keyed(limits.clone(), |page| page);
             app.search("alice").await;
             sleep(millis(seconds * 1_000 + 500)).await;
-            let now = app.view("now").await;
-            now["rules"][0]["allowed"]
-                .as_array()
-                .expect("a list")
-                .clone()
+            let allowed = app.view("now").await["rules"][0]["allowed"].take();
+            allowed.as_array().expect("a list").clone()
         })
     };
     assert_eq!(allowed_after(130).len(), 130);
@@ -58,144 +43,76 @@ fn a_page_in_a_second_runtime_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_shadow_rule_is_named_as_one() {
     let limits = Limits::new([hourly("search", 2).into_shadow()]);
-    let app = App::keyed(limits, |page| page);
-    sleep(millis(1_500)).await;
-    for _ in 0..5 {
-        assert_eq!(app.search("alice").await, 200);
-    }
-    sleep(Duration::from_secs(1)).await;
-    let rule = &app.view("now").await["rules"][0];
-    assert_eq!(rule["is_shadow"], true);
-    assert_eq!(rule["total"]["shadow"], 3, "{rule}");
-    assert_eq!(rule["shadow"], json!([0, 3]));
+    let steps = r#"
+        wait 1500; ask alice x5 = 200; wait 1000
+        now /rules/0; /is_shadow = true; /total/shadow = 3; /shadow = [0, 3]"#;
+    App::keyed(limits, |page| page).play(steps).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_is_limited_is_shown_by_a_hash_and_helped_by_it() {
     let app = App::new(Page::allow_changes);
-    sleep(millis(1_100)).await;
-    for _ in 0..5 {
-        app.search("alice").await;
-    }
-    app.search("bob").await;
-    sleep(millis(1_000)).await;
-    let limited = app.view("limited").await;
-    let rows = limited["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 1, "{limited}");
-    assert_eq!(rows[0]["denials"], 3);
-    assert_eq!(rows[0]["key"], Value::Null);
-    assert!(!limited.to_string().contains("alice"));
-
-    let by_row = json!({"rule": "search", "row": rows[0]["row"], "seconds": 60});
-    let answer = app.done("let-through", by_row).await;
-    assert_eq!(answer, json!({"ends_in_s": 60.0}));
-    assert_eq!(app.search("alice").await, 200);
-    let allowed = app.limits.check("search", user("alice")).await;
+    let steps = r#"
+        wait 1100; ask alice x5; ask bob; wait 1000
+        limited; . lacks alice; /rows # 1; /rows/0/denials = 3; /rows/0/key = null
+        keep row /rows/0/row
+        let-through {"rule": "search", "row": $row, "seconds": 60} = {"ends_in_s": 60.0}
+        ask alice = 200"#;
+    app.play(steps).await;
+    let allowed = app.limits.check("search", kit::page::user("alice")).await;
     assert!(allowed.expect("it is let through").decision.is_none());
-    let snapshot = app.limits.snapshot();
-    let counted = snapshot.rule("search").expect("a layer uses it");
-    assert_eq!(counted.let_through, 2);
-
-    let left = app.look("alice").await;
-    // Nothing was charged.
-    assert_eq!(left["quotas"][0]["remaining"], 0, "{left}");
-
-    // By its own end, or because an operator ends it.
-    sleep(Duration::from_secs(30)).await;
-    assert_eq!(app.search("alice").await, 200);
-    app.let_through("alice", 0).await;
-    assert_eq!(app.search("alice").await, 429);
-
-    assert_eq!(app.reset("alice").await, json!({"found": true}));
-    assert_eq!(app.search("alice").await, 200);
+    assert_eq!(counted(&app.limits, "search").let_through, 2);
+    let steps = r#"
+        // Nothing was charged.
+        key alice; /quotas/0/remaining = 0
+        // By its own end, or because an operator ends it.
+        wait 30000; ask alice = 200; let-through alice 0; ask alice = 429
+        reset alice = {"found": true}; ask alice = 200"#;
+    app.play(steps).await;
 }
 
 /// A row says how many requests of its key were denied in each of the last five whole seconds, on
 /// average.
 #[tokio::test(start_paused = true)]
 async fn who_is_raised_is_listed() {
+    let steps = r#"
+        use-up alice
+        refused raise alice 60 {"factor": null}; refused raise alice 60 {"factor": "2"}
+        refused raise alice 60 {"factor": 0}; refused raise alice 59 {"factor": 2}
+        refused raise alice 7862400 {"factor": 2}
+        raise alice 7776000 {"factor": 2.5} = {"ends_in_s": 7776000.0}; ask alice = 200
+        key alice; /factor = 2.5; /quotas/0/max = 5
+        limited; /raised/0/key = "alice"; /raised/0/factor = 2.5; /rows/0/factor = 2.5
+        // Admitted now, it is limited no more.
+        wait 7000; limited; /rows = []
+        refused raise alice 60 {"factor": 2, "only": ["none"]}
+        . has expected of [\"search\"]
+        raise alice 60 {"factor": 2, "only": ["search"]}
+        limited; /raised/0/only = ["search"]
+        raise alice 0 {"factor": 1}; limited; /raised = []"#;
     let app = App::new(|page| page.allow_changes().show_keys());
-    app.use_up("alice").await;
-    let raise = |factor: Value, seconds: u64| {
-        let mut body = about("alice", seconds);
-        body["factor"] = factor;
-        body
-    };
-    for (factor, seconds) in [
-        (json!(null), 60),
-        (json!("2"), 60),
-        (json!(0), 60),
-        (json!(2), 59),
-        (json!(2), 91 * 86_400),
-    ] {
-        app.refused("raise", raise(factor, seconds)).await;
-    }
-    let answer = app.done("raise", raise(json!(2.5), 7_776_000)).await;
-    assert_eq!(answer, json!({"ends_in_s": 7_776_000.0}));
-    assert_eq!(app.search("alice").await, 200);
-    let look = app.look("alice").await;
-    assert_eq!(
-        (&look["factor"], &look["quotas"][0]["max"]),
-        (&json!(2.5), &json!(5))
-    );
-    let seen = app.view("limited").await;
-    let listed = &seen["raised"][0];
-    assert_eq!(
-        (&listed["key"], &listed["factor"]),
-        (&json!("alice"), &json!(2.5))
-    );
-    assert_eq!(seen["rows"][0]["factor"], 2.5);
-    // Admitted now, it is limited no more.
-    sleep(Duration::from_secs(7)).await;
-    assert_eq!(app.view("limited").await["rows"], json!([]));
-    let mut named = raise(json!(2), 60);
-    named["only"] = json!(["none"]);
-    let refused = app.refused("raise", named.clone()).await;
-    assert!(refused.contains("expected of [\"search\"]"), "{refused}");
-    named["only"] = json!(["search"]);
-    app.done("raise", named).await;
-    let listed = &app.view("limited").await["raised"][0];
-    assert_eq!(listed["only"], json!(["search"]));
-    app.done("raise", raise(json!(1), 0)).await;
-    assert_eq!(app.view("limited").await["raised"], json!([]));
+    app.play(steps).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_denials_of_the_last_seconds_are_shown() {
-    let app = App::new(Page::allow_changes);
-    sleep(millis(1_500)).await;
-    let row = async || app.view("limited").await["rows"][0].clone();
-    for _ in 0..12 {
-        app.search("alice").await;
-    }
-    // That second has not ended yet.
-    assert_eq!(row().await["denials_per_s"], 0.0, "{}", row().await);
-    // 10 in the second that began 1 s after the start, and 5 in the one that began 3 s after it.
-    let mut seen = Vec::new();
-    for second in 2..=10 {
-        sleep(Duration::from_secs(1)).await;
-        if second == 3 {
-            for _ in 0..5 {
-                app.search("alice").await;
-            }
-        }
-        seen.push(row().await["denials_per_s"].clone());
-    }
-    assert_eq!(seen, [2.0, 2.0, 3.0, 3.0, 3.0, 1.0, 1.0, 0.0, 0.0]);
-    assert_eq!(row().await["denials"], 15);
-
-    for _ in 0..10 {
-        app.search("alice").await;
-    }
-    app.reset("alice").await;
-    for _ in 0..3 {
-        app.search("alice").await;
-    }
-    sleep(Duration::from_secs(1)).await;
-    let row = row().await;
-    // The denials before the reset are forgotten.
-    assert_eq!(row["denials"], 1);
-    assert_eq!(row["denials_per_s"], 0.2);
+    let steps = r#"
+        // That second has not ended yet.
+        wait 1500; ask alice x12; limited /rows/0; /denials_per_s = 0.0
+        // 10 in the second that began 1 s after the start, and 5 in the one that began 3 s after it.
+        wait 1000; limited /rows/0; /denials_per_s = 2.0
+        wait 1000; ask alice x5; limited /rows/0; /denials_per_s = 2.0
+        wait 1000; limited /rows/0; /denials_per_s = 3.0
+        wait 1000; limited /rows/0; /denials_per_s = 3.0
+        wait 1000; limited /rows/0; /denials_per_s = 3.0
+        wait 1000; limited /rows/0; /denials_per_s = 1.0
+        wait 1000; limited /rows/0; /denials_per_s = 1.0
+        wait 1000; limited /rows/0; /denials_per_s = 0.0
+        wait 1000; limited /rows/0; /denials_per_s = 0.0; /denials = 15
+        // The denials before the reset are forgotten.
+        ask alice x10; reset alice; ask alice x3; wait 1000
+        limited /rows/0; /denials = 1; /denials_per_s = 0.2"#;
+    App::new(Page::allow_changes).play(steps).await;
 }
 
 /// The plan of a key is that of its last denial.
@@ -205,13 +122,10 @@ async fn the_plan_of_a_denied_key_is_shown() {
     let limits = limits.plan(|head| head.headers.get("x-plan")?.to_str().ok());
     let app = App::keyed(limits, |page| page);
     sleep(millis(1_100)).await;
-    for plan in [None, Some("pro"), None] {
+    for (plan, fields) in [(None, ""), (Some("pro"), ", x-plan: pro"), (None, "")] {
         for _ in 0..4 {
-            let mut request = search("alice");
-            let plan = plan.map(HeaderValue::from_static);
-            let name = HeaderName::from_static("x-plan");
-            request.headers_mut().extend(plan.map(|plan| (name, plan)));
-            app.send(request).await;
+            app.send(request("/search", &format!("x-user: alice{fields}")))
+                .await;
         }
         sleep(Duration::from_secs(1)).await;
         let row = app.view("limited").await["rows"][0].clone();
@@ -228,26 +142,16 @@ fn with_plan(max: u32) -> Rule {
 /// Whoever needs no help any more stands behind those who do.
 #[tokio::test(start_paused = true)]
 async fn who_is_let_through_stands_behind_the_others() {
+    let steps = r#"
+        wait 1100; ask alice x9; ask bob x8; ask carol x7; ask dave x6
+        let-through alice 60; let-through bob 60; wait 1000
+        limited; /rows # 4; /rows/0/key = "carol"; /rows/1/key = "dave"
+        /rows/2/key = "alice"; /rows/3/key = "bob"
+        let-through alice 0
+        limited; /rows # 4; /rows/0/key = "alice"; /rows/1/key = "carol"
+        /rows/2/key = "dave"; /rows/3/key = "bob""#;
     let app = App::new(|page| page.allow_changes().show_keys());
-    sleep(millis(1_100)).await;
-    for (user, requests) in [("alice", 9), ("bob", 8), ("carol", 7), ("dave", 6)] {
-        for _ in 0..requests {
-            app.search(user).await;
-        }
-    }
-    for user in ["alice", "bob"] {
-        app.let_through(user, 60).await;
-    }
-    sleep(Duration::from_secs(1)).await;
-    let keys = async || {
-        let view = app.view("limited").await;
-        let rows = view["rows"].as_array().expect("rows").iter();
-        rows.map(|row| row["key"].clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(keys().await, ["carol", "dave", "alice", "bob"]);
-
-    app.let_through("alice", 0).await;
-    assert_eq!(keys().await, ["alice", "carol", "dave", "bob"]);
+    app.play(steps).await;
 }
 
 /// The log names the key that was helped, where the page may, and the row of the page always.
@@ -260,7 +164,7 @@ async fn the_log_names_the_key_where_the_page_shows_keys() {
         let left = app.look("alice").await;
         let row = left["row"].as_str().expect("a row");
         for (what, seconds) in changes {
-            let log = kit::log::Log::start();
+            let log = Log::start();
             app.done(what, about("alice", seconds)).await;
             let lines = log.lines();
             let [line] = &*lines else {
@@ -300,48 +204,41 @@ async fn a_key_that_is_locked_out_or_on_hold_is_shown_as_such() {
     let locked = hourly("search", 30).with_lockout(lockout).expect("valid");
     let outgoing = hourly("search", 30).with_outgoing().expect("valid");
     let outgoing = outgoing.with_hold_at_most(hour);
+    let steps = r#"
+        ask alice x3; wait 1000
+        limited /rows/0; /busy = false; /locked_out = LOCKED; /on_hold = HELD
+        /until_in_s in 3590..3600
+        key alice; /DENIED_s in 3590..3600"#;
     for (rule, denied) in [(locked, "locked_out"), (outgoing, "on_hold")] {
         let app = App::keyed(Limits::new([rule]), |page| page);
         sleep(millis(1_100)).await;
-        if denied == "on_hold" {
-            let held = app.limits.hold("search", user("alice"), hour).await;
+        let is_held = denied == "on_hold";
+        if is_held {
+            let held = app
+                .limits
+                .hold("search", kit::page::user("alice"), hour)
+                .await;
             held.expect("it is held");
         }
-        for _ in 0..3 {
-            app.search("alice").await;
-        }
-        sleep(millis(1_000)).await;
-        let row = &app.view("limited").await["rows"][0];
-        for name in ["locked_out", "on_hold", "busy"] {
-            assert_eq!(row[name], name == denied, "{name}: {row}");
-        }
-        let until = row["until_in_s"].as_f64().expect("it ends");
-        assert!((3_590.0..=3_600.0).contains(&until), "{row}");
-        let shown = app.look("alice").await;
-        let ends = shown[format!("{denied}_s")].as_f64().expect("it ends");
-        assert!((3_590.0..=3_600.0).contains(&ends), "{shown}");
+        let [held, locked] = [is_held, !is_held].map(|it| it.to_string());
+        let steps = steps.replace("HELD", &held).replace("LOCKED", &locked);
+        app.play(&steps.replace("DENIED", denied)).await;
     }
 }
 
 /// A note is shown where keys are, and a key that no request had is doubted.
 #[tokio::test(start_paused = true)]
 async fn a_change_has_a_note_and_a_hint() {
-    for (app, is_shown) in [
-        (App::new(Page::allow_changes), false),
-        (App::new(|page| page.allow_changes().show_keys()), true),
-    ] {
-        app.search("alice").await;
-        let with_note = |key| json!({"rule": "search", "key": key, "seconds": 60, "note": "why"});
-        let answer = app.done("block", with_note("alice")).await;
-        assert_eq!(answer, json!({"ends_in_s": 60.0}));
-        let answer = app.done("let-through", with_note("alcie")).await;
-        let hint = "no request had this key lately";
-        assert_eq!(answer, json!({"ends_in_s": 60.0, "hint": hint}));
-        let view = app.view("limited").await;
-        let expected = if is_shown { json!("why") } else { Value::Null };
-        assert_eq!(view["blocked"][0]["note"], expected);
-        assert_eq!(view["let_through"][0]["note"], expected);
-    }
+    let steps = r#"
+        ask alice
+        block alice 60 {"note": "why"} = {"ends_in_s": 60.0}
+        let-through alcie 60 {"note": "why"}; /ends_in_s = 60.0
+        /hint = "no request had this key lately"
+        limited; /blocked/0/note = SHOWN; /let_through/0/note = SHOWN"#;
+    let hidden = App::new(Page::allow_changes);
+    hidden.play(&steps.replace("SHOWN", "null")).await;
+    let shown = App::new(|page| page.allow_changes().show_keys());
+    shown.play(&steps.replace("SHOWN", "\"why\"")).await;
 }
 
 /// A key that is a token is masked, and warned of.
@@ -354,18 +251,17 @@ async fn a_token_is_not_shown() {
         app.search(TOKEN).await;
     }
     sleep(millis(1_000)).await;
-    let log = kit::log::Log::start();
-    let limited = app.view("limited").await;
-    assert_eq!(limited["rows"][0]["key"], "ghp_…");
-    let by_row = json!({"rule": "search", "row": limited["rows"][0]["row"]});
-    assert_eq!(app.done("key", &by_row).await["key"], "ghp_…");
-    assert_eq!(app.done("reset", by_row).await, json!({"found": true}));
+    let log = Log::start();
+    let steps = r#"
+        limited; /rows/0/key = "ghp_…"; keep row /rows/0/row
+        key {"rule": "search", "row": $row}; /key = "ghp_…"
+        reset {"rule": "search", "row": $row} = {"found": true}"#;
+    app.play(steps).await;
     app.let_through(TOKEN, 60).await;
     let told = format!("{} {:?}", app.view("limited").await, log.lines());
     assert!(told.contains("ghp_") && !told.contains(TOKEN), "{told}");
+    assert_eq!(kit::kinds(&app.limits), "ReadableToken");
     let warnings = app.limits.warnings();
-    let kinds: Vec<_> = warnings.iter().map(|it| it.kind).collect();
-    assert_eq!(kinds, [WarningKind::ReadableToken]);
     assert!(!format!("{warnings:?} {}", warnings[0]).contains("ghp_"));
 }
 
@@ -507,6 +403,7 @@ async fn what_people_write_is_the_key_of_the_layers() {
 async fn an_empty_value_is_looked_up() {
     let limits = || Limits::new([hourly("search", 2)]);
     let user = || Header::new("x-user");
+    let seen = r#"/row = $row; /allowed = false; reset {"rule": "search", BY}; /found = true; ask"#;
     for (limits, text) in [
         (limits().key(user()), ""),
         (limits().key(user().or(Everyone)), "header.x-user|"),
@@ -514,20 +411,16 @@ async fn an_empty_value_is_looked_up() {
         let app = App::of(limits, |page| page.allow_changes().show_keys());
         sleep(millis(1_200)).await;
         app.use_up("").await;
-        sleep(Duration::from_secs(2)).await;
-        let row = app.view("limited").await["rows"][0].clone();
-        for body in [
-            json!({"rule": "search", "key": text}),
-            json!({"rule": "search", "key": row["key"]}),
-            json!({"rule": "search", "row": row["row"]}),
+        let mut steps = "wait 2000; limited; keep key /rows/0/key; keep row /rows/0/row".to_owned();
+        for by in [
+            &*format!("\"key\": \"{text}\""),
+            "\"key\": $key",
+            "\"row\": $row",
         ] {
-            app.use_up("").await;
-            let seen = app.done("key", &body).await;
-            assert_eq!(seen["row"], row["row"], "{body}");
-            assert_eq!(seen["allowed"], false, "{body}");
-            assert_eq!(app.done("reset", &body).await["found"], true, "{body}");
-            assert_eq!(app.search("").await, 200, "{body}");
+            let one = format!("use-up; key {{\"rule\": \"search\", BY}}; {seen} = 200");
+            steps += &format!("\n{}", one.replace("BY", by));
         }
+        app.play(&steps).await;
     }
 }
 
@@ -672,14 +565,10 @@ async fn a_refusal_is_short() {
 #[tokio::test(start_paused = true)]
 async fn the_plans_of_a_rule_are_told() {
     let app = App::of(Limits::new([with_plan(9)]), |page| page);
-    let look = async |plan: Option<&str>| {
-        let body = json!({"rule": "search", "key": "", "plan": plan});
-        app.done("key", body).await
-    };
-    let (own, pro) = (look(None).await, look(Some("pro")).await);
-    assert_eq!([&own, &pro].map(|it| &it["quotas"][0]["max"]), [2, 9]);
-    assert!(own["hint"].to_string().contains("pro"), "{own}");
-    assert_eq!(pro["hint"], Value::Null);
+    let steps = r#"
+        key {"rule": "search", "key": "", "plan": null}; /quotas/0/max = 2; /hint has pro
+        key {"rule": "search", "key": "", "plan": "pro"}; /quotas/0/max = 9; /hint = null"#;
+    app.play(steps).await;
 }
 
 /// A key is looked at by the plan, or the quotas from code, of its last request, also after a
@@ -688,11 +577,6 @@ async fn the_plans_of_a_rule_are_told() {
 async fn a_key_is_looked_at_as_it_was_decided() {
     let limits = Limits::new([with_plan(9)]);
     let app = App::of(limits.clone(), |page| page);
-    let seen = async |key: &str| {
-        let seen = app.look(key).await;
-        let max = seen["quotas"][0]["max"].clone();
-        (seen["allowed"].clone(), seen["plan"].clone(), max)
-    };
     let table = Plan::of([Quota::per_minute(50)]).expect("valid");
     for _ in 0..5 {
         limits.check("search", "pro").plan("pro").await.expect("9");
@@ -700,34 +584,29 @@ async fn a_key_is_looked_at_as_it_was_decided() {
         of_table.await.expect("50");
         let _ = limits.check("search", "plain").await;
     }
-    assert_eq!(seen("pro").await, (json!(true), json!("pro"), json!(9)));
-    assert_eq!(seen("tabled").await, (json!(true), Value::Null, json!(50)));
-    assert_eq!(seen("plain").await, (json!(false), Value::Null, json!(2)));
-    assert_eq!(app.look("pro").await["hint"], Value::Null);
+    let steps = r#"
+        key pro; /allowed = true; /plan = "pro"; /quotas/0/max = 9; /hint = null
+        key tabled; /allowed = true; /plan = null; /quotas/0/max = 50
+        key plain; /allowed = false; /plan = null; /quotas/0/max = 2"#;
+    app.play(steps).await;
     limits.rules().replace(Rules::from_iter([with_plan(5)]));
-    assert_eq!(seen("pro").await, (json!(false), json!("pro"), json!(5)));
+    app.play("key pro; /allowed = false; /plan = \"pro\"; /quotas/0/max = 5")
+        .await;
     // Without its plan, the key has the rule's own quotas.
     let _ = limits.check("search", "pro").await;
-    assert_eq!(seen("pro").await, (json!(false), Value::Null, json!(2)));
+    app.play("key pro; /allowed = false; /plan = null; /quotas/0/max = 2")
+        .await;
 }
 
 /// Two processes of a service over one Redis: each has limits of its own.
 mod fleet {
+    use kit::page_steps::play;
     use kit::{Redis, eventually, query};
     use tidegate::store::{OperatorKey, OperatorKind};
 
     use super::*;
 
     const INDEX: &str = "{shop:CurrentLimiter:~fleet}:processes";
-
-    async fn first_row(app: &App) -> Value {
-        let seen = app.until("limited", |it| it["rows"] != json!([])).await;
-        seen["rows"][0].clone()
-    }
-
-    async fn is_let_through(app: &App, name: &str) {
-        eventually("let through", async || app.search(name).await == 200).await;
-    }
 
     /// Its name is gone from the index, and so is one that a clock ahead has written.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -749,7 +628,7 @@ mod fleet {
         let redis = Redis::start();
         let app = App::on(&redis, Page::show_keys);
         app.fleet_of(1).await;
-        let log = kit::log::Log::start();
+        let log = Log::start();
         let fleet = kit::page::store(&redis.url, "shop")
             .fleet()
             .expect("a fleet");
@@ -764,10 +643,7 @@ mod fleet {
         };
         eventually("it is told", async || {
             fleet.set_key(&one).await.ok();
-            let lines = log.lines();
-            lines
-                .iter()
-                .any(|line| line.contains("path=\"search-old\""))
+            log.count("path=\"search-old\"") > 0
         })
         .await;
     }
@@ -778,15 +654,13 @@ mod fleet {
         let redis = Redis::start();
         let app = App::on(&redis, Page::allow_changes);
         let other = App::on(&redis, Page::show_keys);
-        other.use_up("").await;
-        let row = first_row(&app).await["row"].clone();
-        let body = |seconds| json!({"rule": "search", "row": row, "seconds": seconds});
-        let seen = app.done("key", body(0)).await;
-        assert_eq!((&seen["row"], &seen["allowed"]), (&row, &json!(false)));
-        assert_eq!(app.done("reset", body(0)).await, json!({"found": true}));
-        other.use_up("").await;
-        app.done("let-through", body(60)).await;
-        is_let_through(&other, "").await;
+        let steps = r#"
+            other: use-up; app: until limited /rows != []; keep row /rows/0/row
+            app: key {"rule": "search", "row": $row, "seconds": 0}; /row = $row; /allowed = false
+            app: reset {"rule": "search", "row": $row, "seconds": 0} = {"found": true}
+            other: use-up; app: let-through {"rule": "search", "row": $row, "seconds": 60}"#;
+        play(&[("app", &app), ("other", &other)], search, steps).await;
+        eventually("let through", async || other.search("").await == 200).await;
     }
 
     /// A process has a name beside its number: its own, or that of its host.

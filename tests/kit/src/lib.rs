@@ -19,6 +19,7 @@ mod near;
 pub mod nginx;
 pub mod oracle;
 pub mod page;
+pub mod page_steps;
 pub mod prelude;
 pub mod process;
 pub mod proxy;

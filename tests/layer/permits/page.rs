@@ -19,21 +19,16 @@ async fn ask(app: &App) -> Response<Body> {
 #[tokio::test(start_paused = true)]
 async fn a_rule_shows_how_many_may_run_at_a_time() {
     let app = new_app();
-    drop(ask(&app).await);
-    sleep(2 * SECOND).await;
-    let now = app.view("now").await;
-    let of_rule = |concurrent, max, window| {
-        let name = ["search", "search-concurrent"][usize::from(concurrent)];
+    app.play("ask alice; wait 2000").await;
+    let of_rule = |name, concurrent, max, window| {
         json!({"name": name, "subject": null, "cost": null, "hidden": false, "max": max,
             "window_s": window, "concurrent": concurrent})
     };
-    let expected = json!([
-        of_rule(false, 60, json!(60.0)),
-        of_rule(true, 2, Value::Null)
-    ]);
-    assert_eq!(now["rules"][0]["quotas"], expected);
+    let permits = of_rule("search-concurrent", true, 2, Value::Null);
+    let expected = json!([of_rule("search", false, 60, json!(60.0)), permits]);
+    assert_eq!(app.view("now").await["rules"][0]["quotas"], expected);
     // The rule is one of a key, as it would be without permits.
-    assert_eq!(now["rules"][0]["subjects"], json!([]));
+    app.play("now /rules/0; /subjects = []").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,18 +56,12 @@ async fn a_busy_key_has_a_word_of_its_own() {
     let app = new_app();
     sleep(millis(1_100)).await;
     let held = [ask(&app).await, ask(&app).await];
-    assert_eq!(ask(&app).await.status(), DENIED);
-    sleep(SECOND).await;
-    let row = &app.view("limited").await["rows"][0];
-    assert!(row["busy"] == true && row["never"] == false, "{row}");
-    assert_eq!(app.view("now").await["rules"][0]["total"]["denied"], 1);
+    let steps = r#"
+        ask alice = 429; wait 1000; limited /rows/0; /busy = true; /never = false
+        now; /rules/0/total/denied = 1"#;
+    app.play(steps).await;
     drop(held);
-
     // A denial of the quota is one that has an end.
-    for _ in 0..12 {
-        drop(ask(&app).await);
-    }
-    sleep(SECOND).await;
-    let row = &app.view("limited").await["rows"][0];
-    assert_eq!(row["busy"], false, "{row}");
+    app.play("ask alice x12; wait 1000; limited /rows/0; /busy = false")
+        .await;
 }

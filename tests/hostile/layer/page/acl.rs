@@ -22,25 +22,20 @@ async fn a_user_with_the_line_of_the_guide_can_do_it_all() {
         [0, 1].map(|_| App::of_service(&url, "shop", |it| it.allow_changes().show_keys()));
     here.in_fleet().await;
     there.in_fleet().await;
-    here.use_up("alice").await;
-    here.fleet_of(2).await;
-    there.until("limited", |it| it["rows"] != json!([])).await;
-    let is_let_through = |it: &Value| it["let_through"] != json!([]);
-    let nobody_is = |it: &Value| it["let_through"] == json!([]);
-    here.look("alice").await;
-    here.let_through("alice", 60).await;
-    there.until("limited", is_let_through).await;
-    assert_eq!(there.search("alice").await, 200);
-    here.let_through("alice", 0).await;
-    there.until("limited", nobody_is).await;
-    assert_eq!(there.reset("alice").await["found"], true);
+    let apps = [("here", &here), ("there", &there)];
+    let steps = r#"
+        here: use-up alice; here: until fleet /processes # 2; there: until limited /rows != []
+        here: key alice
+        here: let-through alice 60; there: until limited /let_through != []; there: ask alice = 200
+        here: let-through alice 0; there: until limited /let_through = []
+        there: reset alice; /found = true"#;
+    play(&apps, search, steps).await;
     // The scripts come back.
     kit::run(&server, "SCRIPT FLUSH");
-    here.let_through("bob", 2).await;
-    for app in [&here, &there] {
-        app.until("limited", nobody_is).await;
-        app.view("fleet").await;
-    }
+    let steps = r#"
+        here: let-through bob 2; here: until limited /let_through = []; here: fleet
+        there: until limited /let_through = []; there: fleet"#;
+    play(&apps, search, steps).await;
     let log: Vec<redis::Value> = query(&server, "ACL LOG");
     let refused = log.iter().map(|entry| format!("{entry:?}"));
     let is_info = |it: &String| it.contains("'info'") || it.contains("\"info\"");

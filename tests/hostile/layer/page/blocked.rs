@@ -37,15 +37,12 @@ async fn it_is_a_denial_that_ends_on_time() {
         assert_eq!(answer.field("ratelimit"), "\"search\";r=0;t=58");
     }
     assert_eq!(*sources.lock().expect("no panic"), [Source::Operator]);
-    let seen = app.view("limited").await;
-    let row = &seen["blocked"][0];
-    assert_eq!((&row["key"], &row["by"]), (&json!("alice"), &json!("eve")));
-    assert_eq!(seen["rows"], json!([]), "it is in the other list");
-    sleep(millis(57_499)).await;
-    assert_eq!(ask(&app.router).await.status, 429);
-    sleep(millis(1)).await;
-    assert_eq!(ask(&app.router).await.status, 200);
-    assert_eq!(listed(&app).await, [0, 0]);
+    let steps = r#"
+        // It is in the other list.
+        limited; /blocked/0/key = "alice"; /blocked/0/by = "eve"; /rows = []
+        wait 57499; ask alice = 429; wait 1; ask alice = 200
+        limited; /let_through # 0; /blocked # 0"#;
+    app.play(steps).await;
 }
 
 /// What was said of a key last holds, and nobody ends what another one began.
@@ -54,19 +51,14 @@ async fn one_of_both_ends_the_other() {
     let server = Redis::start();
     let [here, there] = two(&server).await;
     for app in [&App::new(Page::allow_changes), &here] {
-        app.let_through("alice", 600).await;
-        for (what, seconds, status, lists) in [
-            ("block", 60, 429, [0, 1]),
-            ("let-through", 0, 429, [0, 1]),
-            ("let-through", 600, 200, [1, 0]),
-            ("block", 0, 200, [1, 0]),
-        ] {
-            app.done(what, about("alice", seconds)).await;
-            // The process has read the lists again.
-            sleep(OBEYS).await;
-            assert_eq!(app.search("alice").await, status, "{what} {seconds}");
-            assert_eq!(listed(app).await, lists, "{what} {seconds}");
-        }
+        // In two seconds the process has read the lists again.
+        let steps = r#"
+            let-through alice 600
+            block alice 60; wait 2000; ask alice = 429; limited; /let_through # 0; /blocked # 1
+            let-through alice 0; wait 2000; ask alice = 429; limited; /let_through # 0; /blocked # 1
+            let-through alice 600; wait 2000; ask alice = 200; limited; /let_through # 1; /blocked # 0
+            block alice 0; wait 2000; ask alice = 200; limited; /let_through # 1; /blocked # 0"#;
+        app.play(steps).await;
     }
     obeys(&there, "alice", 200).await;
     // A process that knows nothing of blocks lets a key through that is blocked.
@@ -75,18 +67,17 @@ async fn one_of_both_ends_the_other() {
     let writes = "local now = redis.call('TIME')[1] * 1000 \
         redis.call('ZADD', KEYS[1], now + 60000, 'alice 6 search') \
         redis.call('INCR', KEYS[2])";
-    let mut eval = redis::cmd("EVAL");
-    eval.arg(writes).arg(2);
-    eval.arg(
-        ["let-through", "version"]
-            .map(|key| format!("{fleet}:{key}"))
-            .as_slice(),
-    );
-    eval.exec(&mut server.connection()).expect("written");
+    let keys = ["let-through", "version"].map(|key| format!("{fleet}:{key}"));
+    let written = cmd("EVAL")
+        .arg(writes)
+        .arg(2)
+        .arg(&keys)
+        .exec(&mut server.connection());
+    written.expect("written");
     sleep(OBEYS + millis(500)).await;
     for app in [&here, &there] {
-        let found = (app.search("alice").await, listed(app).await);
-        assert_eq!(found, (429, [0, 1]));
+        app.play("ask alice = 429; limited; /let_through # 0; /blocked # 1")
+            .await;
     }
 }
 
@@ -104,15 +95,12 @@ async fn lists_of_their_own(app: &App) {
     assert!(said.contains("1000 keys are blocked"), "{said}");
     sleep(OBEYS).await;
     assert_eq!(listed(app).await, [OperatorKey::MAX; 2]);
-    assert_eq!(app.search("another").await, 200);
-    assert_eq!(app.search("thief999").await, 429);
-    // The other list has no room for it, so it stays what it was.
-    app.refused("let-through", about("thief7", 60)).await;
-    assert_eq!(app.search("thief7").await, 429);
-    app.block("thief7", 60).await;
-    app.block("thief7", 0).await;
-    app.block("another", 60).await;
-    assert_eq!(app.search("another").await, 429);
+    let steps = r#"
+        ask another = 200; ask thief999 = 429
+        // The other list has no room for it, so it stays what it was.
+        refused let-through thief7 60; ask thief7 = 429
+        block thief7 60; block thief7 0; block another 60; ask another = 429"#;
+    app.play(steps).await;
 }
 
 #[tokio::test]
@@ -134,11 +122,10 @@ async fn a_rule_that_does_not_limit_blocks_nobody() {
     };
     for (enabled, shadow, status) in [(true, false, 429), (false, false, 200), (true, true, 200)] {
         let app = App::keyed(rules(enabled, shadow), Page::allow_changes);
-        app.block("alice", 600).await;
-        assert_eq!(app.search("alice").await, status, "{enabled} {shadow}");
-        let is_denied = status == 429;
-        assert_eq!(counted(&app).blocked, u64::from(is_denied));
-        assert_eq!(app.look("alice").await["allowed"], !is_denied);
+        let is_allowed = status == 200;
+        let steps = format!("block alice 600; ask alice = {status}; key alice");
+        app.play(&format!("{steps}; /allowed = {is_allowed}")).await;
+        assert_eq!(counted(&app).blocked, u64::from(!is_allowed));
     }
 }
 

@@ -65,18 +65,14 @@ async fn the_time_is_whole_seconds_up_to_a_day() {
         app.refused("let-through", body).await;
         assert_eq!(app.search("alice").await, 429, "{seconds}");
     }
-    app.refused("let-through", json!({"rule": "search", "key": "alice"}))
-        .await;
-    for seconds in [1, 86_400] {
-        let answer = app.let_through("alice", seconds).await;
-        assert_eq!(answer["ends_in_s"].as_f64(), Some(seconds as f64));
-        assert_eq!(app.search("alice").await, 200);
-    }
-    let answer = app.let_through("alice", 0).await;
-    assert_eq!(answer, json!({"ends_in_s": null}));
-    assert_eq!(app.search("alice").await, 429);
-    // What is not let through may be ended as well.
-    app.let_through("bob", 0).await;
+    let steps = r#"
+        refused let-through {"rule": "search", "key": "alice"}
+        let-through alice 1; /ends_in_s = 1.0; ask alice = 200
+        let-through alice 86400; /ends_in_s = 86400.0; ask alice = 200
+        let-through alice 0 = {"ends_in_s": null}; ask alice = 429
+        // What is not let through may be ended as well.
+        let-through bob 0"#;
+    app.play(steps).await;
 }
 
 /// An app in memory and one on this server, which may change and show everything.
@@ -108,10 +104,8 @@ async fn odd_keys_are_refused_or_inert() {
             app.post("let-through", about(key, 0)).await;
         }
         // None of them is left, and what is let through now works still.
-        app.until("limited", |it| it["let_through"] == json!([]))
-            .await;
-        app.let_through("alice", 60).await;
-        assert_eq!(app.search("alice").await, 200);
+        let steps = "until limited /let_through = []; let-through alice 60; ask alice = 200";
+        app.play(steps).await;
     }
 }
 

@@ -115,16 +115,13 @@ async fn a_key_of_a_rule_that_is_gone_can_be_ended() {
     let file = LimitsFile::new(&(rule("search") + &rule("gone")));
     let limits = file.limits();
     let app = App::keyed(limits.clone(), |page| page.allow_changes().show_keys());
-    let body = json!({"rule": "gone", "key": "alice", "seconds": 600});
-    app.done("let-through", body).await;
+    app.play("let-through gone/alice 600").await;
     file.reload(&limits, rule("search"));
-    sleep(Duration::from_secs(2)).await;
-    let list = app.view("limited").await["let_through"].clone();
-    assert_eq!(list[0]["key"], "alice");
-    let by_row = json!({"rule": "gone", "row": list[0]["row"], "seconds": 0});
-    app.done("let-through", by_row).await;
-    sleep(Duration::from_secs(2)).await;
-    assert_eq!(app.view("limited").await["let_through"], json!([]));
+    let steps = r#"
+        wait 2000; limited /let_through; /0/key = "alice"; keep row /0/row
+        let-through {"rule": "gone", "row": $row, "seconds": 0}
+        wait 2000; limited; /let_through = []"#;
+    app.play(steps).await;
 }
 
 /// Law 5: a request without its key is not admitted, whichever key is let through.
@@ -173,17 +170,13 @@ async fn a_request_that_waits_obeys() {
 #[tokio::test(start_paused = true)]
 async fn without_redis_the_process_obeys_and_ends_on_time() {
     let app = App::new(Page::allow_changes);
-    app.use_up("alice").await;
-    app.let_through("alice", 60).await;
+    app.play("use-up alice; let-through alice 60").await;
     for _ in 0..59 {
-        assert_eq!(app.search("alice").await, 200);
-        sleep(Duration::from_secs(1)).await;
+        app.play("ask alice = 200; wait 1000").await;
     }
-    sleep(millis(1_010)).await;
-    assert_eq!(app.search("alice").await, 429);
-    app.let_through("alice", 86_400).await;
-    sleep(Duration::from_secs(4_000)).await;
-    assert_eq!(app.search("alice").await, 200);
+    let steps =
+        "wait 1010; ask alice = 429; let-through alice 86400; wait 4000000; ask alice = 200";
+    app.play(steps).await;
 }
 
 /// Joined keys, rules without a key, plans and shadow rules.

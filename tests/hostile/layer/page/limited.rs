@@ -187,13 +187,10 @@ async fn since_and_until_are_those_of_the_key() {
 #[tokio::test(start_paused = true)]
 async fn who_was_reset_is_forgotten() {
     let app = App::new(|page| page.allow_changes().show_keys());
-    sleep(millis(1_500)).await;
-    app.use_up("alice").await;
-    app.use_up("bob").await;
-    sleep(Duration::from_secs(2)).await;
+    app.play("wait 1500; use-up alice; use-up bob; wait 2000")
+        .await;
     assert!(row(&app.view("limited").await, "alice").is_some());
-    app.reset("alice").await;
-    sleep(Duration::from_secs(2)).await;
+    app.play("reset alice; wait 2000").await;
     let seen = app.view("limited").await;
     let alice = row(&seen, "alice").map(|row| number(row, "until_in_s"));
     assert!(alice.is_none_or(|until| until <= 0.0), "{seen}");

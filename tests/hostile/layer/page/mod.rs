@@ -19,6 +19,7 @@ use kit::page::{
     Answer, App, GET_VIEWS, HOST, ORIGIN, about, count, empty, hourly, posted, search, send, shop,
     store, user,
 };
+use kit::page_steps::play;
 use tidegate::Page;
 use tidegate::store::{Fleet, FleetState, OperatorKey, PeerReport, ProcessReport};
 use tokio::time::Instant;

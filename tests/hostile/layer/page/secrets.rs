@@ -83,11 +83,10 @@ async fn without_show_keys_nothing_says_who_or_where() {
         .await;
     app.let_through("k3y-zorro", 60).await;
     expect_hidden(&app, &others).await;
-    app.let_through("k3y-zorro", 60).await;
-    let one = |it: &Value| count(&it["let_through"]) == Some(1);
-    app.until("limited", one).await;
-    let warned = |it: &Value| it["processes"][0]["warnings"] != json!([]);
-    app.until("fleet", warned).await;
+    let steps = r#"
+        let-through k3y-zorro 60; until limited /let_through # 1
+        until fleet /processes/0/warnings != []"#;
+    app.play(steps).await;
     expect_hidden(&app, &others).await;
 
     // A file that is wrong.
@@ -130,16 +129,14 @@ async fn another_process_that_shows_keys_does_not_show_them_here() {
     });
     hiding.in_fleet().await;
     showing.in_fleet().await;
-    showing.use_up("k3y-zorro").await;
-    showing.let_through("k3y-zorro", 60).await;
-    let one = |it: &Value| count(&it["let_through"]) == Some(1);
-    let hidden = hiding.until("limited", one).await;
-    let shown = showing.until("limited", one).await;
-    assert_eq!(shown["let_through"][0]["key"], "k3y-zorro");
-    assert_eq!(shown["let_through"][0]["by"], "act0r-zorro");
-    let list = |it: &Value| it["let_through"][0]["row"].clone();
-    assert_eq!(list(&hidden), list(&shown), "one service has one hash");
-    hiding.until("limited", |it| it["rows"] != json!([])).await;
+    // One service has one hash.
+    let steps = r#"
+        showing: use-up k3y-zorro; showing: let-through k3y-zorro 60
+        hiding: until limited /let_through # 1; keep row /let_through/0/row
+        showing: until limited /let_through # 1; /let_through/0/row = $row
+        /let_through/0/key = "k3y-zorro"; /let_through/0/by = "act0r-zorro"
+        hiding: until limited /rows != []"#;
+    play(&[("hiding", &hiding), ("showing", &showing)], search, steps).await;
     expect_hidden(&hiding, &["act0r"]).await;
 }
 
@@ -203,20 +200,14 @@ async fn a_row_is_one_hash_in_a_service_and_another_elsewhere() {
 /// Two rules of one service: a key has another row under each.
 #[tokio::test(start_paused = true)]
 async fn a_row_belongs_to_its_rule() {
-    let app = App::keyed(
-        Limits::new([hourly("search", 2), hourly("login", 2)]),
-        Page::allow_changes,
-    );
-    app.use_up("alice").await;
-    let row = row_of(&app, "alice").await;
-    let login = app
-        .done("key", json!({"rule": "login", "key": "alice"}))
-        .await;
-    assert_ne!(login["row"], json!(row));
-    // A row of one rule finds nothing under another.
-    for what in ["key", "reset", "let-through"] {
-        let body = json!({"rule": "login", "row": row, "seconds": 60});
-        app.refused(what, body).await;
-    }
-    assert_eq!(app.search("alice").await, 429);
+    let limits = Limits::new([hourly("search", 2), hourly("login", 2)]);
+    let app = App::keyed(limits, Page::allow_changes);
+    let steps = r#"
+        use-up alice; key alice; keep row /row; key login/alice; /row != $row; /row != null
+        // A row of one rule finds nothing under another.
+        refused key {"rule": "login", "row": $row, "seconds": 60}
+        refused reset {"rule": "login", "row": $row, "seconds": 60}
+        refused let-through {"rule": "login", "row": $row, "seconds": 60}
+        ask alice = 429"#;
+    app.play(steps).await;
 }

@@ -102,15 +102,13 @@ async fn a_row_without_a_key_changes_nothing() {
         list,
         ..Shared::default()
     });
-    let full = |it: &Value| it["let_through"] != json!([]);
-    let seen = app.until("limited", full).await;
-    let row = &seen["let_through"][0]["row"];
-    for what in ["key", "reset", "let-through"] {
-        let body = json!({"rule": "search", "row": row, "seconds": 60});
-        app.refused(what, body).await;
-    }
-    let after = app.view("limited").await;
-    assert_eq!(count(&after["let_through"]), Some(1));
+    let steps = r#"
+        until limited /let_through != []; keep row /let_through/0/row
+        refused key {"rule": "search", "row": $row, "seconds": 60}
+        refused reset {"rule": "search", "row": $row, "seconds": 60}
+        refused let-through {"rule": "search", "row": $row, "seconds": 60}
+        limited; /let_through # 1"#;
+    app.play(steps).await;
 }
 
 /// What is blocked stays so, in whichever order a list says both.
@@ -126,9 +124,8 @@ async fn a_key_that_a_list_has_twice_is_blocked() {
             list,
             ..Shared::default()
         });
-        sleep(millis(100)).await;
-        assert_eq!(app.search("alice").await, 429, "{kinds:?}");
-        assert_eq!(app.view("limited").await["let_through"], json!([]));
+        app.play("wait 100; ask alice = 429; limited; /let_through = []")
+            .await;
     }
 }
 
@@ -139,12 +136,9 @@ async fn more_processes_than_are_shown() {
             processes,
             ..Shared::default()
         });
-        app.view("fleet").await;
-        sleep(millis(2_500)).await;
-        let fleet = app.view("fleet").await;
-        assert_eq!(fleet["complete"], is_complete, "{processes}");
-        assert_eq!(count(&fleet["processes"]), Some(200));
-        assert_eq!(app.view("limited").await["complete"], is_complete);
+        app.play("fleet; wait 2500; fleet; /processes # 200").await;
+        let seen = format!("fleet; /complete = {is_complete}; limited; /complete = {is_complete}");
+        app.play(&seen).await;
     }
 }
 
@@ -157,12 +151,10 @@ async fn a_process_that_joins_late() {
     }
     let app = App::keyed(limits, |page| page);
     for _ in 0..3 {
-        sleep(millis(700)).await;
-        let fleet = app.view("fleet").await;
-        let this = &fleet["processes"][0];
-        assert_eq!([&this["allowed_per_s"], &this["denied_per_s"]], [0, 0]);
+        let steps = "wait 700; fleet /processes/0; /allowed_per_s = 0; /denied_per_s = 0";
+        app.play(steps).await;
     }
-    assert_eq!(app.view("now").await["rules"][0]["denied"], json!([0, 0]));
+    app.play("now; /rules/0/denied = [0, 0]").await;
 }
 
 /// Law 4: whatever time code asks for, the list expires.

@@ -83,11 +83,11 @@ async fn a_store_that_never_answers_ends_no_question_unanswered() {
     for view in GET_VIEWS {
         app.view(view).await;
     }
-    let fleet = app.view("fleet").await;
-    assert_eq!(fleet["redis_answers"], false, "{fleet}");
-    assert_eq!(fleet["complete"], false, "{fleet}");
-    assert_eq!(app.view("limited").await["of"], "process");
-    assert_eq!(app.search("bob").await, 200, "requests notice nothing");
+    let steps = r#"
+        fleet; /redis_answers = false; /complete = false; limited; /of = "process"
+        // Requests notice nothing.
+        ask bob = 200"#;
+    app.play(steps).await;
 }
 
 /// What was asked for may be done by then, so it is done as a whole, and the log says so.
