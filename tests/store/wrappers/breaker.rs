@@ -187,15 +187,3 @@ async fn late_answers_change_nothing() {
     }
     assert!(ask(&store, &take()).await.is_allowed(), "still closed");
 }
-
-/// Around a store that never fails it is not noticed.
-#[tokio::test]
-async fn closed_passes_everything_on() {
-    let store = Resilient::bare(MemoryStore::new()).failures(10);
-    assert!(at_once(&store, &take()).is_some());
-    let decision = ask(&store, &take()).await;
-    let receipt = decision.receipt().expect("charged");
-    assert_eq!(refunds(&store, &take(), &receipt).await, 1);
-    let store = Resilient::bare(FlakyStore::new(Mode::Works)).failures(10);
-    assert!(at_once(&store, &take()).is_none());
-}

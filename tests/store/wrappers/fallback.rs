@@ -162,20 +162,20 @@ async fn never_is_said_of_the_whole_rule() {
 
 #[tokio::test]
 async fn a_burst_is_shared_too() {
-    let (store, clock) = fallback(&gone(), Share::of_processes(4));
-    let smooth = quota(60, 60 * SECOND).with_burst(12).expect("valid");
-    let take = take_of(rule(smooth).with_algorithm(Algorithm::Gcra));
-    assert_eq!(allowed(&store, &take, 20).await, 3);
-    clock.set(clock.now() + 4_000_000);
-    let number = allowed(&store, &take, 20).await;
-    assert_eq!(number, 1, "a quarter of one a second");
-    // A request that costs more than the share of a burst fills it.
-    let (store, clock) = fallback(&gone(), Share::of_processes(8));
-    let smooth = quota(100, 10 * SECOND).with_burst(10).expect("valid");
-    let take = take_of(rule(smooth).with_algorithm(Algorithm::Gcra)).with_cost(5);
-    assert_eq!(allowed(&store, &take, 3).await, 1);
-    clock.set(clock.now() + 4_200_000);
-    assert_eq!(allowed(&store, &take, 3).await, 1);
+    for (processes, quota, cost, admitted, millis) in [
+        // A quarter of one a second.
+        (4, quota(60, 60 * SECOND).with_burst(12), 1, 3, 4_000),
+        // A request that costs more than the share of a burst fills it.
+        (8, quota(100, 10 * SECOND).with_burst(10), 5, 1, 4_200),
+        (4, Quota::per_second(40).with_burst(2), 2, 1, 200),
+    ] {
+        let (store, clock) = fallback(&gone(), Share::of_processes(processes));
+        let rule = rule(quota.expect("valid")).with_algorithm(Algorithm::Gcra);
+        let take = take_of(rule).with_cost(cost);
+        assert_eq!(allowed(&store, &take, 20).await, admitted, "{take:?}");
+        clock.set(clock.now() + millis * 1_000);
+        assert_eq!(allowed(&store, &take, 20).await, 1, "{take:?}");
+    }
 }
 
 #[tokio::test]
@@ -284,18 +284,6 @@ async fn a_refund_of_a_share_in_a_longer_window() {
             }
         }
     }
-}
-
-/// The share of a burst may have no room for a request that the burst has room for.
-#[tokio::test]
-async fn a_cost_above_the_share_of_a_burst() {
-    let (store, clock) = fallback(&gone(), Share::of_processes(4));
-    let quota = Quota::per_second(40).with_burst(2).expect("valid");
-    let rule = rule(quota).with_algorithm(Algorithm::Gcra);
-    let take = take_of(rule).with_cost(2);
-    assert_eq!(allowed(&store, &take, 3).await, 1);
-    clock.set(clock.now() + 200_000);
-    assert_eq!(allowed(&store, &take, 3).await, 1);
 }
 
 /// The error says that the store inside may count on; what was counted here is forgotten.

@@ -62,7 +62,7 @@ async fn one_that_costs_nothing_closes_it() {
     assert_eq!(store.condition().is_breaker_open, Some(false));
 }
 
-/// Dropped before it is polled, and while it waits.
+/// Dropped before it is polled, while it waits, and after somebody looked whether it is answered.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_dropped_makes_room_for_another() {
     let (store, flaky) = half_open(Mode::Holds).await;
@@ -77,8 +77,11 @@ async fn one_that_is_dropped_makes_room_for_another() {
         drop(trial);
         assert_eq!(flaky.under_way(), 0);
     }
+    assert!(at_once(&store, &one).is_none(), "it is on its way");
+    assert_eq!((flaky.asked(), flaky.under_way()), (1, 0));
     flaky.let_go(1);
     assert!(ask(&store, &take()).await.is_allowed(), "it is free");
+    assert_eq!(store.condition().is_breaker_open, Some(false));
     flaky.set(Mode::Works);
     assert!(ask(&store, &take()).await.is_allowed(), "and closed by now");
 }

@@ -120,13 +120,34 @@ async fn changes_wait_for_room() {
     }
 }
 
-/// Also around a store whose answers are ready.
-#[tokio::test]
+/// Also around a store whose answers are ready. With no permit at all nobody asks the store; a
+/// fallback decides, and shadow rules need none.
+#[tokio::test(start_paused = true)]
 async fn a_first_question_needs_a_permit() {
     for mode in [Mode::Memory, Mode::Works] {
-        let (store, flaky) = around(mode, |it| it.in_flight(0));
-        assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
-        assert_eq!((flaky.asked(), flaky.memory().len()), (0, 0));
+        let flaky = FlakyStore::new(mode);
+        let store = Resilient::new(flaky.clone()).in_flight(0);
+        for _ in 0..100 {
+            assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
+            sleep(MILLISECOND).await;
+        }
+        assert_eq!(store.condition().is_breaker_open, Some(false), "{mode:?}");
+        assert_eq!((flaky.asked(), flaky.memory().len()), (0, 0), "{mode:?}");
+        let one = take_from(1_000, 3_600 * SECOND);
+        let shadow = take_of(Rule::clone(one.rule()).into_shadow());
+        assert!(ask(&store, &shadow).await.is_allowed(), "{mode:?}");
+        let store = store.processes(4);
+        let mut admitted = 0;
+        for _ in 0..500 {
+            let decision = ask(&store, &one).await;
+            assert_eq!(decision.source(), Source::Fallback, "{mode:?}");
+            admitted += u32::from(decision.is_allowed());
+        }
+        assert_eq!(
+            (admitted, store.under_way()),
+            (250, 0),
+            "the share, {mode:?}"
+        );
     }
 
     let store = Resilient::bare(MemoryStore::new()).in_flight(1);

@@ -108,18 +108,21 @@ async fn the_store_inside_is_asked_once() {
             for asked in 1..=3 {
                 let question = store.take(&take());
                 assert_eq!(calls.so_far(), (asked, 0), "{name}: immediately");
-                assert_eq!(question.await.is_ok(), has_decision, "{name} {answer:?}");
+                let receipt = question.await.map(|decision| decision.receipt());
+                let is_charged = receipt.is_ok_and(|receipt| receipt.is_some());
+                assert_eq!(is_charged, has_decision, "{name} {answer:?}");
                 assert_eq!(calls.so_far(), (asked, 0), "{name} {answer:?}");
             }
             let again = store.take(&take().repeat());
             assert_eq!(again.await.is_ok(), has_decision);
             assert_eq!(calls.so_far(), (4, 0), "{name} {answer:?}: a repeat");
             let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
-            assert_eq!(refund.await.is_ok(), !answer.fails);
+            assert_eq!(refund.await.ok(), (!answer.fails).then_some(1));
             assert_eq!(calls.so_far(), (4, 1), "{name} {answer:?}: a refund");
             let reset = store.reset(&take());
             assert_eq!(reset.await.ok(), (!answer.fails).then_some(true));
             assert_eq!(calls.so_far(), (4, 2), "{name} {answer:?}: a reset");
+            assert_eq!(store.name(), "memory");
         }
     }
 }
@@ -130,8 +133,11 @@ async fn what_is_ready_inside_is_ready_outside() {
     for (name, wrap) in WRAPPERS {
         for answer in ANSWERS {
             let store = wrap(counting(answer).0);
-            let is_ready = store.take(&take()).poll_now().is_some();
-            assert_eq!(is_ready, answer.is_ready, "{name} {answer:?}");
+            let told = store.take(&take()).poll_now();
+            assert_eq!(told.is_some(), answer.is_ready, "{name} {answer:?}");
+            let source = told.and_then(Result::ok).map(|decision| decision.source());
+            let is_own = answer.is_ready && !answer.fails;
+            assert_eq!(source == Some(Source::Local), is_own, "{name} {answer:?}");
             let mut refund = store.refund(&take(), &Receipt::new(1, 1, 1));
             let is_ready = refund.poll_now().is_some();
             assert_eq!(is_ready, answer.is_ready, "{name} {answer:?}");

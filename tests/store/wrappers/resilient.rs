@@ -81,16 +81,6 @@ async fn an_outage_from_end_to_end() {
     assert!(took <= 300 * MILLISECOND, "{took:?}");
 }
 
-/// What answers at once does so through all of them.
-#[tokio::test]
-async fn memory_stays_memory() {
-    let store = Resilient::new(MemoryStore::new()).fallback(Share::of_processes(2));
-    let store = store.timeout(SECOND).build();
-    let decision = at_once(&store, &take()).expect("at once").expect("decided");
-    assert_eq!(decision.source(), Source::Local);
-    assert_eq!(store.name(), "memory");
-}
-
 /// Two services that share a Redis and have rules of the same name.
 mod on_redis {
     use super::*;

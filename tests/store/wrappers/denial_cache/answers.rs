@@ -108,19 +108,33 @@ async fn several_quotas() {
     assert_eq!(told.quotas(), denied.quotas(), "as of the denial");
 }
 
-/// It may stand around a fallback. What that decides is not remembered.
+/// Laws 11 and 14: it may stand around a fallback, also behind a wrapper that does not tell of one.
+/// What that decides is not remembered: the store's first answer after an outage counts.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_is_asked_again() {
     use tidegate::rule::Share;
-    use tidegate::store::StoreErrorKind;
 
-    let flaky = FlakyStore::new(Mode::Fails(StoreErrorKind::Unavailable));
-    let store = Resilient::bare(flaky.clone()).fallback(Share::of_processes(1));
-    let store = Resilient::bare(store).denial_cache(millis(100));
-    let take = scarce();
-    for _ in 0..3 {
-        assert_eq!(deny(&store, &take).await.source(), Source::Fallback);
+    for tells in [true, false] {
+        let flaky = FlakyStore::new(Mode::Fails(Kind::Unavailable));
+        let below = Resilient::bare(flaky.clone()).fallback(Share::of_processes(4));
+        let store = match tells {
+            true => Resilient::bare(below.build()),
+            false => Resilient::new(Arc::new(Stub::around(below)) as Arc<dyn Store>),
+        };
+        let store = store.denial_cache(Duration::MAX);
+        assert_eq!(store.capabilities().has_fallback, tells);
+        assert_eq!(store.name(), "flaky");
+        let take = take_from(4_000, 3_600 * SECOND);
+        let mut allowed = 0;
+        for _ in 0..8_000 {
+            let decision = ask(&store, &take).await;
+            assert_eq!(decision.source(), Source::Fallback, "{tells}");
+            allowed += u64::from(decision.is_allowed());
+        }
+        assert_eq!(allowed, 1_000, "law 1: {tells}");
+        flaky.set(Mode::Works);
+        let decision = ask(&store, &take).await;
+        assert!(decision.is_allowed(), "law 14: {tells}, {decision:?}");
+        assert_eq!(decision.source(), Source::Local, "{tells}");
     }
-    assert!(store.capabilities().has_fallback);
-    assert_eq!(store.name(), "flaky");
 }
