@@ -22,14 +22,21 @@ async fn admitted(limits: &Limits, path: &str, key: impl Into<SubjectKeys> + Clo
     admitted
 }
 
+/// What an operator does, which nothing hinders.
+#[track_caller]
+fn done(change: impl IntoFuture<Output = Result<(), OperatorError>>) -> impl Future<Output = ()> {
+    let line = std::panic::Location::caller();
+    change
+        .into_future()
+        .map(move |it| it.unwrap_or_else(|error| panic!("{line}: {error}")))
+}
+
 async fn raise(limits: &Limits, key: impl Into<SubjectKeys>, factor: f64) {
-    let raised = limits.raise("api", key, factor, HOUR, "ops").await;
-    raised.expect("it can be raised");
+    done(limits.raise("api", key, factor, HOUR, "ops")).await;
 }
 
 async fn end_raise(limits: &Limits, key: impl Into<SubjectKeys>) {
-    let ended = limits.raise("api", key, 1.0, END, "ops").await;
-    ended.expect("it can be ended");
+    done(limits.raise("api", key, 1.0, END, "ops")).await;
 }
 
 /// The quotas of the plan that the request has, whichever that is, and of nobody else.
@@ -94,7 +101,7 @@ async fn raise_and_back() {
                 }
                 _ => {}
             }
-            tokio::time::advance(Duration::from_millis(numbers.below(20_000))).await;
+            advance(Duration::from_millis(numbers.below(20_000))).await;
         }
         assert!(asked > 400, "{asked}");
         // Used above the plan: denied until it has left.
@@ -103,12 +110,12 @@ async fn raise_and_back() {
         assert_eq!(admitted(&limits, "api", "bob").await, 12);
         end_raise(&limits, "bob").await;
         assert_eq!(admitted(&limits, "api", "bob").await, 0);
-        tokio::time::advance(WINDOW).await;
+        advance(WINDOW).await;
         assert_eq!(
             admitted(&limits, "api", "bob").await,
             u64::from(algorithm == Algorithm::Gcra) * 3
         );
-        tokio::time::advance(3 * WINDOW).await;
+        advance(3 * WINDOW).await;
         assert_eq!(admitted(&limits, "api", "bob").await, 6);
     }
 }
@@ -186,8 +193,7 @@ async fn a_raise_of_some_quotas_alone() {
             let block = block.only(["monthly"]).await;
             assert!(matches!(block, Err(OperatorError::NoQuota { .. })));
             assert_eq!(maxes(&here, "").await, [40, 200, 4], "{name}");
-            let ended = here.raise("api", key.clone(), 1.0, END, "ops").await;
-            ended.expect("it can be ended");
+            done(here.raise("api", key.clone(), 1.0, END, "ops")).await;
         }
     }
 }
@@ -241,8 +247,7 @@ async fn a_raise_reaches_everything_that_has_a_max() {
     assert_eq!(left, [4, 1, 9], "the other subject is as before");
     // Also where the other one is let through.
     let everyone = [("everyone", Key::default())];
-    let through = limits.let_through("api", everyone, HOUR, "").await;
-    through.expect("no end");
+    done(limits.let_through("api", everyone, HOUR, "")).await;
     drop(limits.check("api", both).await.expect("three at a time"));
     // Six may be owed above six; of the other subject two above nine.
     let charge = first.charge.expect("a charge");
@@ -286,7 +291,7 @@ async fn a_raise_and_its_end_hold_at_once() {
         let app = app.clone();
         tokio::spawn(async move { ask(&app, "/", "x-user: alice").await })
     });
-    tokio::time::sleep(WINDOW).await;
+    sleep(WINDOW).await;
     assert!(!waits.iter().any(JoinHandle::is_finished));
     raise(&limits, "alice", 3.0).await;
     let began = Instant::now();
@@ -304,7 +309,7 @@ async fn a_raise_and_its_end_hold_at_once() {
     );
     end_raise(&limits, "alice").await;
     assert_eq!(admitted(&limits, "api", "alice").await, 0);
-    tokio::time::sleep(HOUR).await;
+    sleep(HOUR).await;
     assert_eq!(admitted(&limits, "api", "alice").await, 1);
 }
 
@@ -322,20 +327,14 @@ async fn the_strongest_holds_and_a_raise_waits() {
             .await
             .contains(r#""raised":2.5,"policies":[{"name":"api","limit":2,"remaining":2,"#)
     );
-    limits
-        .let_through("api", "alice", HOUR, "")
-        .await
-        .expect("no end");
+    done(limits.let_through("api", "alice", HOUR, "")).await;
     assert!(
         limits
             .check("api", "alice")
             .await
             .is_ok_and(|it| it.decision.is_none())
     );
-    limits
-        .block("api", "alice", minute, "eve")
-        .await
-        .expect("no end");
+    done(limits.block("api", "alice", minute, "eve")).await;
     let denied = limits.check("api", "alice").await.expect_err("blocked");
     let denied = denied.decision().expect("a denial").source();
     assert_eq!(denied, Source::Operator);
@@ -356,9 +355,9 @@ async fn the_strongest_holds_and_a_raise_waits() {
         (blocked.kind, blocked.by.as_deref()),
         (OperatorKind::Blocked, Some("eve"))
     );
-    tokio::time::sleep(minute).await;
+    sleep(minute).await;
     assert_eq!(admitted(&limits, "api", "alice").await, 2);
-    tokio::time::sleep(HOUR).await;
+    sleep(HOUR).await;
     assert!(limits.operator_keys().is_empty());
 }
 
@@ -403,8 +402,7 @@ async fn mistakes_say_what_was_expected() {
     }
     assert!(limits.operator_keys().is_empty());
     limits.join_fleet();
-    let raised = limits.raise("api", "alice", f64::NAN, END, "");
-    raised.await.expect("an end needs no factor");
+    done(limits.raise("api", "alice", f64::NAN, END, "")).await;
     let outside = kit::limits([per_hour("api", 1)], MemoryStore::new());
     for limits in [outside, limits] {
         let blocked = std::thread::spawn(move || {
@@ -436,10 +434,7 @@ async fn all_processes_raise_within_two_seconds() {
     assert_eq!(there.operator_keys()[0].by.as_deref(), Some("ops"));
     // A foreign member hinders nobody.
     run(&server, "ZADD {CurrentLimiter:~fleet}:raised +inf junk");
-    there
-        .block("api", "bob", Duration::from_secs(1), "")
-        .await
-        .expect("an answer");
+    done(there.block("api", "bob", Duration::from_secs(1), "")).await;
     let times = ["raised", "version"]
         .map(|it| query::<i64>(&server, &format!("PTTL {{CurrentLimiter:~fleet}}:{it}")));
     assert!(
@@ -451,7 +446,7 @@ async fn all_processes_raise_within_two_seconds() {
     let obeys = async || left(&late, "api", "alice").await == 20;
     within(OBEYS, "it comes later", obeys).await;
     server.kill();
-    tokio::time::sleep(OBEYS).await;
+    sleep(OBEYS).await;
     assert_eq!(late.operator_keys().len(), 1, "it stays in force");
     assert!(here.raise("api", "carol", 2.0, HOUR, "").await.is_err());
     server.restart();
@@ -473,10 +468,9 @@ async fn a_clock_that_steps_back_ends_nothing() {
     };
     let [here, there] = [process(), process()];
     let (day, longest) = (OperatorKey::MAX_TIME, OperatorKey::MAX_RAISE_TIME);
-    here.block("api", "alice", day, "").await.expect("blocked");
-    here.let_through("api", "bob", day, "").await.expect("let");
-    let raised = here.raise("api", "carol", 20.0, longest, "").await;
-    raised.expect("raised");
+    done(here.block("api", "alice", day, "")).await;
+    done(here.let_through("api", "bob", day, "")).await;
+    done(here.raise("api", "carol", 20.0, longest, "")).await;
     let later = |list: &str, key: &str, millis: u64| {
         let list = format!("{{CurrentLimiter:~fleet}}:{list}");
         let member: Vec<String> = query(&server, &format!("ZRANGE {list} 0 -1"));
@@ -494,17 +488,11 @@ async fn a_clock_that_steps_back_ends_nothing() {
     ] {
         later(list, key, 10_000);
     }
-    there.block("api", "dave", day, "").await.expect("blocked");
+    done(there.block("api", "dave", day, "")).await;
     later("blocked", "dave", 86_400_000 + 10_000);
-    there.block("api", "erin", HOUR, "").await.expect("blocked");
-    there
-        .let_through("api", "frank", HOUR, "")
-        .await
-        .expect("let");
-    there
-        .raise("api", "grace", 2.0, HOUR, "")
-        .await
-        .expect("raised");
+    done(there.block("api", "erin", HOUR, "")).await;
+    done(there.let_through("api", "frank", HOUR, "")).await;
+    done(there.raise("api", "grace", 2.0, HOUR, "")).await;
     let late = process();
     let known = async || late.operator_keys().len() == 6;
     within(OBEYS, "a process that comes later knows them", known).await;
@@ -571,15 +559,12 @@ async fn a_note_says_why() {
     let store = store_on(&server).await;
     let [here, there] = [(); 2].map(|()| limits([per_hour("api", 1)], store.clone()));
     there.join_fleet();
-    let log = kit::log::Log::start();
+    let log = Log::start();
     let note = "spam, \nticket 4711 ";
-    let blocked = here.block("api", "alice", HOUR, "eve").note(note).await;
-    blocked.expect("it can be blocked");
+    done(here.block("api", "alice", HOUR, "eve").note(note)).await;
     let long = "ä".repeat(300);
-    let raised = here.raise("api", "alice", 2.5, HOUR, "").note(&long).await;
-    raised.expect("it can be raised");
-    let bare = here.let_through("api", "bob", HOUR, "eve").await;
-    bare.expect("it can be let through");
+    done(here.raise("api", "alice", 2.5, HOUR, "").note(&long)).await;
+    done(here.let_through("api", "bob", HOUR, "eve")).await;
     let lines = log.lines().join("\n");
     assert!(lines.contains("note=\"spam,  ticket 4711 \""), "{lines}");
     let known = async || there.operator_keys().len() == 3;
@@ -603,8 +588,7 @@ async fn by_and_note_are_one_line() {
     let limits = kit::limits([per_hour("api", 1)], paused());
     let log = Log::start();
     let by = "eve\rWARN mallory\r\n\u{1b}[2K\u{85}\u{2028}\u{202e}";
-    let blocked = limits.block("api", "alice", HOUR, by).note(by).await;
-    blocked.expect("it can be blocked");
+    done(limits.block("api", "alice", HOUR, by).note(by)).await;
     let said = &limits.operator_keys()[0];
     let line = "eve WARN mallory   [2K   ";
     assert_eq!(
@@ -630,20 +614,17 @@ async fn a_key_that_no_request_had_lately_is_warned_of() {
     let check = limits.check("joint", [("user", "alice"), ("all", "")]);
     check.plan("pro").await.expect("there is room");
     limits.check("api", "alice").await.expect("there is room");
-    let log = kit::log::Log::start();
+    let log = Log::start();
     let is_warned = || {
         log.lines()
             .join("\n")
             .contains("that no request had lately")
     };
     for time in [HOUR, HOUR * 2, END] {
-        let done = limits.block("api", "alice", time, "").await;
-        done.expect("it can be done");
-        let done = limits.block("joint", alice(), time, "").await;
-        done.expect("it can be done");
+        done(limits.block("api", "alice", time, "")).await;
+        done(limits.block("joint", alice(), time, "")).await;
         assert!(!is_warned(), "{time:?}");
-        let done = limits.let_through("api", "alcie", time, "").await;
-        done.expect("it can be done");
+        done(limits.let_through("api", "alcie", time, "")).await;
         assert_eq!(is_warned(), time == HOUR, "{time:?}");
     }
     let raised = limits
@@ -706,8 +687,7 @@ async fn an_address_that_is_no_key_of_the_rule() {
             let is_told = |error: OperatorError| error.to_string().contains("ClientIp::key");
             assert!(done.err().is_none_or(is_told), "{case}");
         }
-        let ended = limits.block(path, key(), END, "ops").await;
-        ended.expect("what nobody has can be ended");
+        done(limits.block(path, key(), END, "ops")).await;
         if !is_right {
             let of_rule = limits.block(path, keys(sites.key(address(ip))), HOUR, "ops");
             assert!(of_rule.await.is_ok(), "{path} {subject} {ip}");
@@ -718,8 +698,7 @@ async fn an_address_that_is_no_key_of_the_rule() {
     assert!(either.is_err(), "a bearer token is no address");
     // Somebody asks with it.
     alone.check("site", address(v6)).await.expect("room");
-    let site = alone.block("site", address(v6), HOUR, "ops").await;
-    site.expect("a check had this key");
+    done(alone.block("site", address(v6), HOUR, "ops")).await;
 }
 
 /// Also a key whose month only another process knows has had requests.
@@ -733,8 +712,7 @@ async fn a_key_with_a_plan_of_another_process_is_known() {
     check.await.expect("there is room");
     let log = Log::start();
     for (key, is_warned) in [("alice", false), ("alcie", true)] {
-        let blocked = office.block("api", key, HOUR, "").await;
-        blocked.expect("it can be blocked");
+        done(office.block("api", key, HOUR, "")).await;
         let lines = log.lines().join("\n");
         let warns = lines.contains("no request had lately");
         assert_eq!(warns, is_warned, "{lines}");
@@ -749,10 +727,9 @@ async fn those_that_wait_are_blocked_and_a_small_raise_is_never() {
     full.expect("room");
     let waits = limits.check("api", "alice").wait(WINDOW);
     let waits = tokio::spawn(waits.into_future());
-    tokio::time::sleep(SECOND).await;
+    sleep(SECOND).await;
     assert!(!waits.is_finished());
-    let blocked = limits.block("api", "alice", HOUR, "ops").await;
-    blocked.expect("it is kept");
+    done(limits.block("api", "alice", HOUR, "ops")).await;
     let denied = waits.await.expect("no panic").expect_err("blocked");
     let by = denied.decision().expect("a decision").source();
     assert_eq!(by, tidegate::decision::Source::Operator);
@@ -778,15 +755,14 @@ async fn the_log_names_keys_as_the_page_does() {
             Some(false) => drop(limits.page().router()),
             None => {}
         }
-        let log = kit::log::Log::start();
+        let log = Log::start();
         for (key, subject) in [("alice", None), ("user>alice", Some("user"))] {
             let path = subject.map_or("api", |_| "joint");
             let keys = || match subject {
                 Some(name) => SubjectKeys::from([(name, "alice")]),
                 None => "alice".into(),
             };
-            let blocked = limits.block(path, keys(), HOUR, "ops").await;
-            blocked.expect("it can be blocked");
+            done(limits.block(path, keys(), HOUR, "ops")).await;
             let reset = limits.reset(path, keys()).by("o\nps").await;
             assert!(!reset.expect("an answer"));
             let lines = log.lines();
@@ -814,7 +790,7 @@ async fn the_log_names_keys_as_the_page_does() {
 #[tokio::test(start_paused = true)]
 async fn an_end_is_logged_as_one() {
     let limits = limits([per_hour("api", 9)], paused());
-    let log = kit::log::Log::start();
+    let log = Log::start();
     let day = Duration::from_secs(86_400);
     for (time, said) in [
         (day, ["blocked", "let through", "raised by 2"]),
@@ -827,12 +803,9 @@ async fn an_end_is_logged_as_one() {
             ],
         ),
     ] {
-        let blocked = limits.block("api", "alice", time, "ops");
-        blocked.await.expect("an answer");
-        let let_through = limits.let_through("api", "bob", time, "ops");
-        let_through.await.expect("an answer");
-        let raised = limits.raise("api", "carol", 2.0, time, "ops");
-        raised.await.expect("an answer");
+        done(limits.block("api", "alice", time, "ops")).await;
+        done(limits.let_through("api", "bob", time, "ops")).await;
+        done(limits.raise("api", "carol", 2.0, time, "ops")).await;
         let lines = log.lines();
         assert_eq!(lines.len(), said.len(), "{lines:?}");
         for (line, said) in lines.iter().zip(said) {
@@ -862,10 +835,10 @@ async fn a_reset_by_code_leaves_no_row() {
 #[tokio::test(start_paused = true)]
 async fn resets_that_nobody_is_named_for_are_counted() {
     let limits = limits([per_hour("api", 9), per_hour("login", 9)], paused());
-    let log = kit::log::Log::start();
+    let log = Log::start();
     for (resets, told) in [(1, 1), (30, 0), (1, 31), (1, 0)] {
         if told == 31 {
-            tokio::time::sleep(Duration::from_secs(10)).await;
+            sleep(Duration::from_secs(10)).await;
         }
         for path in ["api", "login"] {
             for _ in 0..resets {
@@ -893,7 +866,7 @@ async fn a_path_that_neither_a_rule_nor_a_layer_has() {
     };
     let reset = async |path| limits.reset(path, "alice").await;
     assert!(!reset("open").await.expect("a layer may have no rule"));
-    let log = kit::log::Log::start();
+    let log = Log::start();
     says(&reset("apy").await.expect_err("a mistake"), "apy");
     let by = limits.reset("apy", "alice").by("ops").await;
     says(&by.expect_err("a mistake"), "apy");
@@ -911,9 +884,8 @@ async fn a_path_that_neither_a_rule_nor_a_layer_has() {
     assert!(limits.operator_keys().is_empty());
     assert_eq!(log.lines(), [""; 0]);
 
-    limits.block("api", "alice", HOUR, "").await.expect("done");
+    done(limits.block("api", "alice", HOUR, "")).await;
     limits.rules().replace(Rules::default());
-    let ended = limits.block("api", "alice", END, "").await;
-    ended.expect("what was begun can be ended");
+    done(limits.block("api", "alice", END, "")).await;
     assert!(limits.operator_keys().is_empty());
 }
