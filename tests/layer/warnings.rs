@@ -267,10 +267,8 @@ async fn a_trusted_proxy_names_no_client() {
         let parts = ["\"login\"", name, "have the proxy write", "health checks"];
         says(&limits, &format!("SilentProxy login {name}"), &parts, name);
         let text = limits.warnings()[0].to_string();
-        assert!(
-            !text.contains("unknown") && !text.contains("word"),
-            "{text}"
-        );
+        let is_so = !text.contains("unknown") && !text.contains("word");
+        assert!(is_so, "{text}");
     }
 }
 
@@ -527,11 +525,8 @@ async fn rules_without_layers_and_layers_without_rules() {
     assert_eq!(told(&limits), left);
 
     let _late = limits.layer("search");
-    assert_eq!(
-        kinds(&limits),
-        "NoRule UnusedRule",
-        "the rule has a layer now"
-    );
+    let expected = "NoRule UnusedRule";
+    assert_eq!(kinds(&limits), expected, "the rule has a layer now");
 }
 
 /// Shares are told of quotas of the calendar alone.
@@ -926,17 +921,11 @@ async fn a_lockout_that_fails_open() {
         let mut open = limits.warnings();
         open.retain(|it| it.kind == WarningKind::LockoutFailsOpen);
         let names: Vec<_> = open.iter().filter_map(|it| it.name.as_deref()).collect();
-        assert_eq!(
-            (open.len(), names.join(" ")),
-            (names.len(), expected.to_owned()),
-            "{row}"
-        );
+        let expected = (names.len(), expected.to_owned());
+        assert_eq!((open.len(), names.join(" ")), expected, "{row}");
         let is_new = !expected.is_empty() && !expected.contains("on-error");
-        assert_eq!(
-            log.count("guesses without a bound"),
-            usize::from(is_new),
-            "{row}"
-        );
+        let expected = usize::from(is_new);
+        assert_eq!(log.count("guesses without a bound"), expected, "{row}");
     }
     let of_checks = of(LOCKOUT).store(no_store()).on_error(FailOpen);
     assert!(of_checks.check("login", "alice").await.is_err());

@@ -323,10 +323,8 @@ mod fleet {
         // The other process reads the key from the report of the first one.
         let of_row = |seconds: u64| json!({"rule": "api", "row": row, "seconds": seconds});
         let seen = other.done("key", of_row(0)).await;
-        assert_eq!(
-            (&seen["subject"], &seen["key"]),
-            (&json!("user"), &json!("alice"))
-        );
+        let expected = (&json!("user"), &json!("alice"));
+        assert_eq!((&seen["subject"], &seen["key"]), expected);
         other.done("let-through", of_row(600)).await;
         let is_ok = async |who: &str| one.send(by(who)).await.status == 200;
         eventually("let through", async || is_ok("alice@there").await).await;

@@ -208,10 +208,8 @@ fn a_customer_is_raised() {
     flood(&apps[0], "acme", 7);
     browser.run("scrollTo(0, 0)");
     browser.click(&button("#limited-rows", "raise", ACME));
-    assert_eq!(
-        browser.text("#confirm-title"),
-        "Raise the limits of this key?"
-    );
+    let expected = "Raise the limits of this key?";
+    assert_eq!(browser.text("#confirm-title"), expected);
     assert!(!browser.text("#confirm-effect").contains("is it the one?"));
     let factor = |text| {
         browser.run("document.querySelector('[name=factor]').value = ''");
@@ -949,10 +947,8 @@ fn screenshots_of_a_budget() {
     browser.sees("#key-name", "acme");
     let quotas = browser.text("#key-quotas");
     let told = "chat: 10,000 a month, Berlin288 left until 1 ";
-    assert!(
-        quotas.contains(told) && quotas.contains(" 00:00"),
-        "{quotas}"
-    );
+    let holds_here = quotas.contains(told) && quotas.contains(" 00:00");
+    assert!(holds_here, "{quotas}");
     browser.resize(1280, 880);
     browser.run("document.activeElement.blur()");
     browser.run("scrollTo(0, 0)");

@@ -188,8 +188,6 @@ async fn a_store_without_calendars_is_a_mistake() {
     let refused = refused.expect_err("no decision");
     let error = refused.error().expect("an error");
     assert_eq!(error.kind(), Kind::Configuration);
-    assert!(
-        error.to_string().contains("Capabilities::calendar"),
-        "{error}"
-    );
+    let is_so = error.to_string().contains("Capabilities::calendar");
+    assert!(is_so, "{error}");
 }

@@ -115,10 +115,8 @@ async fn a_denial_is_for_now() {
         let denied = async || {
             let denied = ask(&store, &take).await;
             assert_eq!(denied.source(), Source::Fallback);
-            assert!(
-                matches!(denied.verdict(), Verdict::Denied { .. }),
-                "{denied:?}"
-            );
+            let is_so = matches!(denied.verdict(), Verdict::Denied { .. });
+            assert!(is_so, "{denied:?}");
             denied.retry_after().expect("a time").as_secs_f64()
         };
         assert!(ask(&store, &take).await.failure().is_none());
@@ -151,10 +149,8 @@ async fn never_is_said_of_the_whole_rule() {
     .expect("valid");
     let take = take_of(rule);
     let denied = ask(&store, &take.clone().with_cost(2_000)).await;
-    assert!(
-        matches!(denied.verdict(), Verdict::Denied { .. }),
-        "{denied:?}"
-    );
+    let is_so = matches!(denied.verdict(), Verdict::Denied { .. });
+    assert!(is_so, "{denied:?}");
     assert!(denied.retry_after() <= Some(2 * SECOND));
     let never = ask(&store, &take.with_cost(5_001)).await;
     assert_eq!(never.verdict(), Verdict::Never);
@@ -196,10 +192,8 @@ async fn a_cost_above_the_share_has_a_longer_window() {
         let take = take_of(rule(quota(4, SECOND)).with_cost(cost_of_rule)).with_cost(3);
         assert!(ask(&store, &take).await.is_allowed());
         let denied = ask(&store, &take).await.retry_after().expect("a time");
-        assert!(
-            denied >= SECOND && denied <= Duration::from_millis(1_500),
-            "{denied:?}"
-        );
+        let is_so = denied >= SECOND && denied <= Duration::from_millis(1_500);
+        assert!(is_so, "{denied:?}");
         clock.set(clock.now() + 1_500_000);
         assert!(ask(&store, &take).await.is_allowed());
         let too_much = take_from(4, SECOND).with_cost(5);

@@ -20,10 +20,8 @@ async fn what_is_too_much_is_shed_at_once() {
         let error = answer.expect_err("shed");
         assert_eq!(error.kind(), StoreErrorKind::Overloaded);
         let seen = error.to_string();
-        assert_eq!(
-            seen,
-            "flaky was not asked, it still has 3 questions to answer"
-        );
+        let expected = "flaky was not asked, it still has 3 questions to answer";
+        assert_eq!(seen, expected);
         assert_eq!(took, Duration::ZERO);
     }
     assert!(ask(&store, &take()).await.is_allowed(), "there is room");
@@ -143,9 +141,10 @@ async fn a_first_question_needs_a_permit() {
             assert_eq!(decision.source(), Source::Fallback, "{mode:?}");
             admitted += u32::from(decision.is_allowed());
         }
+        let expected = (250, 0);
         assert_eq!(
             (admitted, store.under_way()),
-            (250, 0),
+            expected,
             "the share, {mode:?}"
         );
     }

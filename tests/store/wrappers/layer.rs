@@ -75,17 +75,13 @@ async fn the_fallback_answers_in_other_forms() {
     assert_eq!(status(&app).await, 200);
     let denied = http::ask(&app, "/", "content-type: application/grpc").await;
     assert_eq!(denied.field("grpc-status"), Some("8"));
-    assert_eq!(
-        denied.field("grpc-message"),
-        Some("temporary reduced capacity")
-    );
+    let expected = Some("temporary reduced capacity");
+    assert_eq!(denied.field("grpc-message"), expected);
     let usage = limits.usage(["p"]).expect("it is known");
     let usage = Router::new().route("/", axum::routing::get(usage.handler()));
     let usage = http::ask(&usage, "/", "").await.body;
-    assert!(
-        usage.contains("\"path\":\"p\",\"fallback\":true,"),
-        "{usage}"
-    );
+    let is_so = usage.contains("\"path\":\"p\",\"fallback\":true,");
+    assert!(is_so, "{usage}");
     let left = limits.peek("p", Key::default()).await.expect("an answer");
     assert_eq!(left.expect("a rule").source(), Source::Fallback);
 }
@@ -153,54 +149,42 @@ async fn callbacks_hear_why_a_fallback_answered() {
     }
 }
 
-#[tokio::test]
-async fn callbacks_may_answer_in_place_of_a_fallback() {
-    for mode in GONE {
-        let respond = AlsoWithFallback(async |_: Failed| "a callback");
-        let respond = app(layer(mode).on_error(respond));
-        assert_eq!(text(&respond).await, "a callback");
-        assert_eq!(text(&respond).await, "a callback");
-        let shared = Arc::new(AlsoWithFallback(async |_: Failed| "a shared callback"));
-        let shared = app(layer(mode).on_error(shared));
-        assert_eq!(text(&shared).await, "a shared callback");
-        let proceed = AlsoWithFallback(async |_: Failed| Recovery::Proceed);
-        let proceed = app(layer(mode).on_error(proceed));
-        for _ in 0..5 {
-            let answer = http::ask(&proceed, "/", "").await;
-            assert_eq!(answer.status, 200);
-            assert_eq!(answer.field("ratelimit"), None, "no decision");
-        }
-        let other = ErrorCallbackChain::new().on::<KeyError>(async |_: Failed| "a callback");
-        let other = app(layer(mode).on_error(other));
-        assert_eq!((status(&other).await, status(&other).await), (200, 429));
-        let panics = async |_: Failed| -> Recovery { panic!("oops") };
-        let panics = AlsoWithFallback(panics);
-        let panics = app(layer(mode).on_error(panics));
-        assert_eq!(status(&panics).await, 500);
-    }
-}
-
 /// A response of one's own for failures, which everybody writes first, does not switch the fallback
-/// off.
+/// off. One that wants to answer does: of a chain only that one.
 #[tokio::test]
 async fn callbacks_answer_only_where_no_fallback_has_decided() {
     let own = || async |_: Failed| (StatusCode::SERVICE_UNAVAILABLE, "a callback");
-    let chain = || ErrorCallbackChain::new().any(own());
-    let quiet = || chain().any_with_priority(9, AlsoWithFallback(async |_: Failed| "the other"));
+    let wants = || AlsoWithFallback(async |_: Failed| "the other");
+    let proceeds = || AlsoWithFallback(async |_: Failed| Recovery::Proceed);
+    let panics = || AlsoWithFallback(async |_: Failed| -> Recovery { panic!("oops") });
+    let chain = ErrorCallbackChain::new;
+    let of_keys = || chain().on::<KeyError>(own());
+    let of_both = || chain().any(own()).any_with_priority(9, wants());
     for mode in GONE {
-        for layer in [
-            layer(mode).on_error(own()),
-            layer(mode).on_error(Arc::new(own())),
-            layer(mode).on_error(chain()),
-            layer(mode).on_error(FailOpen),
-            layer(mode).on_error(Problem),
+        let of = || layer(mode);
+        for (row, layer, statuses, body) in [
+            (1, of().on_error(own()), [200, 429], ""),
+            (2, of().on_error(Arc::new(own())), [200, 429], ""),
+            (3, of().on_error(chain().any(own())), [200, 429], ""),
+            (4, of().on_error(FailOpen), [200, 429], ""),
+            (5, of().on_error(Problem), [200, 429], ""),
+            (6, of().on_error(of_keys()), [200, 429], ""),
+            (7, of().on_error(wants()), [200, 200], "the other"),
+            (8, of().on_error(Arc::new(wants())), [200, 200], "the other"),
+            (9, of().on_error(of_both()), [200, 200], "the other"),
+            (10, of().on_error(proceeds()), [200, 200], "1"),
+            (11, of().on_error(panics()), [500, 500], ""),
         ] {
             let app = app(layer);
-            assert_eq!((status(&app).await, status(&app).await), (200, 429));
+            for status in statuses {
+                let answer = http::ask(&app, "/", "").await;
+                assert_eq!(answer.status, status, "{mode:?} {row}");
+                if !body.is_empty() {
+                    let seen = (&*answer.body, answer.field("ratelimit"));
+                    assert_eq!(seen, (body, None), "{mode:?} {row}");
+                }
+            }
         }
-        let app = app(layer(mode).on_error(quiet()));
-        let answer = text(&app).await;
-        assert_eq!(answer, "the other", "the one that wants to answer does");
     }
 }
 

@@ -38,10 +38,8 @@ async fn a_body_that_never_ends_is_in_nobodys_way() {
     // One that is longer than any body may be.
     let mut endless = connect().await;
     let head = format!("{head}transfer-encoding: chunked\r\n\r\n");
-    endless
-        .write_all(head.as_bytes())
-        .await
-        .expect("it listens");
+    let done = endless.write_all(head.as_bytes()).await;
+    done.expect("it listens");
     let chunk = format!("{:x}\r\n{}\r\n", 65_536, " ".repeat(65_536));
     let (mut read, mut write) = endless.into_split();
     let writer = tokio::spawn(async move {
