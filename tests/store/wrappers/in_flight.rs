@@ -141,12 +141,8 @@ async fn a_first_question_needs_a_permit() {
             assert_eq!(decision.source(), Source::Fallback, "{mode:?}");
             admitted += u32::from(decision.is_allowed());
         }
-        let expected = (250, 0);
-        assert_eq!(
-            (admitted, store.under_way()),
-            expected,
-            "the share, {mode:?}"
-        );
+        // The share.
+        assert_eq!((admitted, store.under_way()), (250, 0), "{mode:?}");
     }
 
     let store = Resilient::bare(MemoryStore::new()).in_flight(1);

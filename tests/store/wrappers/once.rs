@@ -117,12 +117,13 @@ async fn the_store_inside_is_asked_once() {
             assert_eq!(again.await.is_ok(), has_decision);
             assert_eq!(calls.so_far(), (4, 0), "{name} {answer:?}: a repeat");
             let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
-            assert_eq!(refund.await.ok(), (!answer.fails).then_some(1));
+            let refunded = refund.await.ok();
+            assert_eq!(refunded, (!answer.fails).then_some(1), "{name} {answer:?}");
             assert_eq!(calls.so_far(), (4, 1), "{name} {answer:?}: a refund");
             let reset = store.reset(&take());
             assert_eq!(reset.await.ok(), (!answer.fails).then_some(true));
             assert_eq!(calls.so_far(), (4, 2), "{name} {answer:?}: a reset");
-            assert_eq!(store.name(), "memory");
+            assert_eq!(store.name(), "memory", "{name}");
         }
     }
 }
