@@ -168,13 +168,9 @@ async fn a_burst_is_shared_too() {
         let (store, clock) = fallback(&gone(), Share::of_processes(processes));
         let rule = rule(quota.expect("valid")).with_algorithm(Algorithm::Gcra);
         let take = take_of(rule).with_cost(cost);
-        assert_eq!(
-            allowed(&store, &take, 20).await,
-            admitted,
-            "{processes}, {cost}"
-        );
+        assert_eq!(allowed(&store, &take, 20).await, admitted, "{cost}");
         clock.set(clock.now() + millis * 1_000);
-        assert_eq!(allowed(&store, &take, 20).await, 1, "{processes}, {cost}");
+        assert_eq!(allowed(&store, &take, 20).await, 1, "{cost}");
     }
 }
 
