@@ -1,6 +1,6 @@
 //! Certificates that make no sense: an error that says so, and never repeats what it was given.
 
-use redis_test::utils::get_random_available_port;
+use kit::certificates::{Certificates, HERE};
 use tidegate::redis::RedisAddress;
 
 use crate::prelude::*;
@@ -28,83 +28,25 @@ fn assert_hides(text: &str, secret: &[u8]) {
     }
 }
 
-fn openssl(folder: &Path, arguments: &str) {
-    let mut command = Command::new("openssl");
-    command.current_dir(folder).args(words(arguments));
-    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    assert!(status.expect("openssl").success(), "{arguments}");
-}
-
-const NEW_KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-
-struct Pem {
-    folder: tempfile::TempDir,
-}
-
-impl Pem {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let at = folder.path();
-        for name in ["authority", "unknown"] {
-            let files = format!("-keyout {name}.key -out {name}.crt -subj /CN={name}");
-            openssl(at, &format!("req -x509 {NEW_KEY} {files} -days 10"));
-        }
-        let extensions = "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n";
-        std::fs::write(at.join("extensions"), extensions).expect("a file");
-        let authorities = ["authority", "authority", "unknown"];
-        for (name, by) in ["good", "client", "other"].into_iter().zip(authorities) {
-            let files = format!("-keyout {name}.key -out {name}.csr -subj /CN={name}");
-            openssl(at, &format!("req {NEW_KEY} {files}"));
-            let files = format!("-in {name}.csr -out {name}.crt -CA {by}.crt -CAkey {by}.key");
-            let rest = "-CAcreateserial -extfile extensions -days 10";
-            openssl(at, &format!("x509 -req {files} {rest}"));
-        }
-        Self { folder }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    fn read(&self, name: &str) -> Vec<u8> {
-        std::fs::read(self.path(name)).expect("a file")
-    }
-
-    /// A server that shows its certificate, and wants to see its client's.
-    fn server(&self) -> (Server, String) {
-        let port = get_random_available_port().to_string();
-        let [authority, good, key] =
-            ["authority.crt", "good.crt", "good.key"].map(|name| self.path(name));
-        let arguments = format!(
-            "--tls-port {port} --tls-auth-clients yes --tls-ca-cert-file {authority} \
-             --tls-cert-file {good} --tls-key-file {key}"
-        );
-        let server = Server::start_with(&words(&arguments));
-        (server, format!("rediss://127.0.0.1:{port}"))
-    }
-
-    /// An address of a server whose certificate is to be by this authority.
-    fn address(&self, url: &str, authority: &str) -> RedisAddress {
-        let address = RedisAddress::from_url(url).expect("an address");
-        let address = address.authority(self.read(authority));
-        address.expect("a certificate")
-    }
+/// With a certificate of a client by each authority.
+fn certificates() -> Certificates {
+    let all = Certificates::new();
+    all.certify("client", "authority", HERE, "10");
+    all.certify("other", "unknown", HERE, "10");
+    all
 }
 
 /// What `authority` takes: the authority that signed a server's certificate, also among others, or
 /// a certificate that signed itself and says that it is no authority.
 #[tokio::test]
 async fn certificates_that_sign_themselves() {
-    let pem = Pem::new();
-    let at = pem.folder.path();
+    let pem = certificates();
     for (name, is_authority) in [("self", "FALSE"), ("both", "TRUE")] {
-        let files = format!("-keyout {name}.key -out {name}.crt -subj /CN={name} -days 10");
         let names = format!("-addext basicConstraints=critical,CA:{is_authority}");
-        let names = format!("{names} -addext subjectAltName=IP:127.0.0.1");
-        openssl(at, &format!("req -x509 {NEW_KEY} {files} {names}"));
+        pem.sign_itself(name, &format!("{names} -addext subjectAltName={HERE}"));
     }
     let bundle = [pem.read("unknown.crt"), pem.read("authority.crt")].concat();
-    std::fs::write(at.join("bundle.crt"), bundle).expect("a file");
+    std::fs::write(pem.path("bundle.crt"), bundle).expect("a file");
     for (shown, trusted, is_taken) in [
         ("good", "authority.crt", true),
         ("good", "bundle.crt", true),
@@ -113,15 +55,8 @@ async fn certificates_that_sign_themselves() {
         ("self", "authority.crt", false),
         ("both", "both.crt", false),
     ] {
-        let port = get_random_available_port().to_string();
-        let [certificate, key] = ["crt", "key"].map(|it| pem.path(&format!("{shown}.{it}")));
-        let arguments = format!(
-            "--tls-port {port} --tls-auth-clients no --tls-ca-cert-file {certificate} \
-             --tls-cert-file {certificate} --tls-key-file {key}"
-        );
-        let _server = Server::start_with(&words(&arguments));
-        let address = pem.address(&format!("rediss://127.0.0.1:{port}"), trusted);
-        let connected = Redis::connect(address).await;
+        let (_server, url) = pem.server(shown, shown, "no");
+        let connected = Redis::connect(pem.address(&url, trusted)).await;
         let error = connected.as_ref().err().map(ToString::to_string);
         let what = format!("{shown} by {trusted}: {error:?}");
         assert_eq!(connected.is_ok(), is_taken, "{what}");
@@ -134,7 +69,7 @@ async fn certificates_that_sign_themselves() {
 }
 
 /// Texts that are no certificate.
-fn no_certificates(pem: &Pem) -> Vec<(&'static str, Vec<u8>)> {
+fn no_certificates(pem: &Certificates) -> Vec<(&'static str, Vec<u8>)> {
     let certificate = pem.read("authority.crt");
     let key = pem.read("authority.key");
     let cut = certificate[..certificate.len() / 2].to_vec();
@@ -164,7 +99,7 @@ fn address() -> RedisAddress {
 /// What is no authority is an error when it is given, or at the latest when it is used.
 #[tokio::test]
 async fn authorities_that_are_none() {
-    let pem = Pem::new();
+    let pem = certificates();
     for (name, text_of) in no_certificates(&pem) {
         let error = match address().authority(&text_of) {
             Err(error) => error,
@@ -184,7 +119,7 @@ async fn authorities_that_are_none() {
 /// The same of a client's certificate, of its key, and of both the wrong way round.
 #[tokio::test]
 async fn client_certificates_that_are_none() {
-    let pem = Pem::new();
+    let pem = certificates();
     let (certificate, key) = (pem.read("client.crt"), pem.read("client.key"));
     let mut pairs = vec![
         ("swapped", key.clone(), certificate.clone()),
@@ -241,8 +176,8 @@ async fn client_certificates_that_are_none() {
 /// bounded time that repeats no text. With the right ones it decides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers() {
-    let pem = Pem::new();
-    let (_server, url) = pem.server();
+    let pem = certificates();
+    let (_server, url) = pem.server("good", "authority", "yes");
     let address = |authority: &str, client: Option<&str>| {
         let address = pem.address(&url, authority);
         match client {
@@ -280,8 +215,8 @@ async fn strangers() {
 /// A certificate with the key of another one never connects, and is an error that repeats neither.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_of_another_certificate() {
-    let pem = Pem::new();
-    let (_server, url) = pem.server();
+    let pem = certificates();
+    let (_server, url) = pem.server("good", "authority", "yes");
     let address = pem.address(&url, "authority.crt");
     let (certificate, key) = (pem.read("client.crt"), pem.read("other.key"));
     let error = match address.client_certificate(&certificate, &key) {
@@ -296,8 +231,8 @@ async fn a_key_of_another_certificate() {
 /// connection without one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_certificate_that_is_never_shown() {
-    let pem = Pem::new();
-    let (server, url) = pem.server();
+    let pem = certificates();
+    let (server, url) = pem.server("good", "authority", "yes");
     kit::run(&server, "CONFIG SET tls-auth-clients optional");
     let address = pem.address(&url, "authority.crt");
     let key = pem.read("client.key");

@@ -2,6 +2,7 @@
 //! processes and logs that tests can read; rules, apps, and stores that answer as a test wants.
 
 mod calls;
+pub mod certificates;
 pub mod clocked;
 pub mod cluster;
 pub mod distant;
