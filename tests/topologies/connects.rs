@@ -153,6 +153,15 @@ async fn a_single_server_is_no_cluster() {
     .await;
 }
 
+/// A server that takes the connection and says nothing.
+#[tokio::test]
+async fn connecting_is_bounded() {
+    let (_mute, hangs) = mute().await;
+    let started = Instant::now();
+    refused(format!("redis://{hangs}"), StoreErrorKind::Timeout).await;
+    assert!(started.elapsed() < RedisStore::CONNECT_TIMEOUT + 2 * SECOND);
+}
+
 #[tokio::test]
 async fn a_node_of_a_cluster_is_no_single_server() {
     let cluster = Cluster::start(&Plan::default());
@@ -618,42 +627,63 @@ async fn a_hasty_caller_costs_patient_ones_no_decision() {
     assert_eq!(1_000_000 - left, asked);
 }
 
-/// A master without a replica dies. By Redis's default no slot is served from then on, and all are
-/// told in time; with `cluster-require-full-coverage no` the other masters go on.
+/// A master without a replica dies, and comes back. By Redis's default no slot is served meanwhile,
+/// and all are told in time; with `cluster-require-full-coverage no` its slots alone fail, typed and
+/// at once, and the other masters go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_master_takes_all_slots_with_it_by_default() {
-    for full_coverage in [true, false] {
-        let mut cluster = Cluster::start(&Plan {
-            full_coverage,
-            node_timeout: 2_000,
-            ..Plan::default()
-        });
-        let store = reached(cluster.url()).await;
-        let key = cluster.key_at(0, "CurrentLimiter:path");
-        let other = take(key.trim_start_matches("CurrentLimiter:"), 1_000_000);
-        let (before, fault) = (Load::hasty(&store, &other, 2), Instant::now());
-        before.decided().await;
-        cluster.nodes[1].kill();
-        let is_known = |at: usize| {
-            let info: String = cluster.nodes[at].run("CLUSTER INFO");
-            info.contains("cluster_slots_fail:5461")
-        };
-        until("the death is known", || is_known(0) && is_known(2)).await;
-        before.stop().await.assert_in_time();
-        let after = Load::hasty(&store, &other, 2);
-        sleep(SECOND).await;
-        let after = after.stop().await;
-        after.row(&format!("full coverage: {full_coverage}"), "all", fault);
-        after.assert_in_time();
-        if full_coverage {
-            let kinds: Vec<_> = after.failures().into_keys().collect();
-            assert_eq!(
-                (after.allowed(), &*kinds),
-                (0, &["Unavailable".to_owned()][..])
-            );
-        } else {
-            assert!(after.allowed() > 20, "{}", after.allowed());
-            after.assert_no_failure();
-        }
+    join_all([true, false].map(a_dead_master)).await;
+}
+
+async fn a_dead_master(full_coverage: bool) {
+    let mut cluster = Cluster::start(&Plan {
+        full_coverage,
+        node_timeout: 2_000,
+        ..Plan::default()
+    });
+    let store = reached(cluster.url()).await;
+    let [other, its] = [0, 1].map(|master| {
+        let key = cluster.key_at(master, "CurrentLimiter:path");
+        take(key.trim_start_matches("CurrentLimiter:"), 1_000_000)
+    });
+    let (hurt, unhurt) = (
+        Load::hasty(&store, &its, 4),
+        Load::patient(&store, &other, 4),
+    );
+    hurt.decided().await;
+    unhurt.decided().await;
+    let fault = Instant::now();
+    cluster.nodes[1].kill();
+    hurt.failed().await;
+    let info = |at: usize| cluster.nodes[at].run::<String>("CLUSTER INFO");
+    let is_known = |at: usize| info(at).contains("cluster_slots_fail:5461");
+    until("the death is known", || is_known(0) && is_known(2)).await;
+    let after = Load::hasty(&store, &other, 2);
+    sleep(SECOND).await;
+    let after = after.stop().await;
+    let row = format!("a dead master, full coverage: {full_coverage}");
+    after.row(&row, "all", fault);
+    after.assert_in_time();
+    if full_coverage {
+        let kinds: Vec<_> = after.failures().into_keys().collect();
+        let seen = (after.allowed(), &*kinds);
+        assert_eq!(seen, (0, &["Unavailable".to_owned()][..]));
+    } else {
+        assert!(after.allowed() > 20, "{}", after.allowed());
+        after.assert_no_failure();
+    }
+
+    cluster.nodes[1].restart();
+    let info = |at: usize| cluster.nodes[at].run::<String>("CLUSTER INFO");
+    let is_well = || (0..3).all(|at| info(at).contains("cluster_state:ok"));
+    until("the cluster is well", is_well).await;
+    hurt.decided().await;
+    unhurt.decided().await;
+    let hurt = hurt.end(&row, "its data is lost", fault).await;
+    assert!(hurt.failures().contains_key("Unavailable"), "{row}");
+    let unhurt = unhurt.end(&row, "all of the other slots", fault).await;
+    match full_coverage {
+        true => assert!(unhurt.failures().contains_key("Unavailable"), "{row}"),
+        false => unhurt.assert_no_failure(),
     }
 }

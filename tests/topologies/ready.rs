@@ -5,6 +5,7 @@ use kit::cluster::Plan;
 use kit::load::take;
 use kit::process::Process;
 use kit::sentinels::Sentinels;
+use tidegate::store::StoreErrorKind::{Configuration, OutOfMemory, ReadOnly, Refused, Unavailable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::*;
@@ -95,18 +96,13 @@ async fn mistakes_are_told_at_once() {
     let server = Process::start(&["--save", ""]);
     server.run::<()>("CONFIG SET requirepass s3cret");
     let wrong = server.url().replace("//", "//:wr0ng@");
-    let error = limits(&wrong).ready(Duration::MAX).await;
-    let error = error.expect_err("the password is wrong");
-    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    let error = told_at_once(&wrong, Refused, "").await;
     assert!(!format!("{error} {error:?}").contains("wr0ng"), "{error:?}");
     let no_cluster = server.url().replace("redis://", "redis-cluster://:s3cret@");
-    let error = limits(&no_cluster).ready(Duration::MAX).await;
-    let error = error.expect_err("a single server");
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    told_at_once(&no_cluster, Configuration, "").await;
     let redis = Sentinels::start();
-    let error = limits(&redis.url().replace("/limits", "/others")).ready(Duration::MAX);
-    let error = error.await.expect_err("another master");
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    let others = redis.url().replace("/limits", "/others");
+    told_at_once(&others, Configuration, "").await;
     let right = server.url().replace("//", "//:s3cret@");
     let ready = limits(&right).ready(PATIENT).await;
     ready.expect("the right password");
@@ -204,25 +200,25 @@ fn a_runtime_that_has_ended() {
     assert!(began.elapsed() < PATIENT);
 }
 
-/// The error of a server that will not decide, which is told at once.
-async fn told_at_once(url: &str) -> StoreError {
+/// A server that will not decide, which is told at once, in such words.
+async fn told_at_once(url: &str, kind: StoreErrorKind, says: &str) -> StoreError {
     let begun = Instant::now();
     let error = limits(url).ready(PATIENT).await.expect_err(url);
-    assert!(
-        begun.elapsed() < 5 * SECOND,
-        "{:?}: {error}",
-        begun.elapsed()
-    );
+    let took = begun.elapsed();
+    assert!(took < 5 * SECOND, "{url}: {took:?}: {error}");
+    assert_eq!(error.kind(), kind, "{url}: {error}");
+    assert!(error.to_string().contains(says), "{url}: {error}");
     error
 }
 
-/// The error of a server that may decide later, which is told at the bound.
-async fn told_at_the_bound(store: &impl Store) -> StoreError {
+/// A server that may decide later, which is told at the bound, in such words.
+async fn told_at_the_bound(store: &impl Store, kind: StoreErrorKind, says: &str) {
     let begun = Instant::now();
     let error = store.ready(SHORT).await.expect_err("it cannot decide");
     let took = begun.elapsed();
     assert!((SHORT / 2..PATIENT).contains(&took), "{took:?}: {error}");
-    error
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(says), "{error}");
 }
 
 /// Each node would decide a third of the requests.
@@ -241,9 +237,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
         assert!((1..=2_000).contains(&life), "{life}");
     }
     for node in &cluster.nodes {
-        let error = told_at_once(&node.url()).await;
-        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-        assert!(error.to_string().contains("redis-cluster://"), "{error}");
+        told_at_once(&node.url(), Configuration, "redis-cluster://").await;
     }
     let names = |prefix: &str| {
         let store = RedisStore::connect_lazy(cluster.url()).expect("an address");
@@ -264,9 +258,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
         masters: 1,
         ..Plan::default()
     });
-    let error = told_at_once(&alone.nodes[0].url()).await;
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-    assert!(error.to_string().contains("redis-cluster://"), "{error}");
+    told_at_once(&alone.nodes[0].url(), Configuration, "redis-cluster://").await;
     let store = resilient(&alone.url());
     store.ready(PATIENT).await.expect("it decides");
 
@@ -333,9 +325,7 @@ async fn a_replica_until_it_is_promoted() {
     replica.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", master.port));
     replica.becomes("slave").await;
     let store = resilient(&replica.url()).timeout(SHORT);
-    let error = told_at_the_bound(&store).await;
-    assert_eq!(error.kind(), StoreErrorKind::ReadOnly, "{error}");
-    assert!(error.to_string().contains("read only replica"), "{error}");
+    told_at_the_bound(&store, ReadOnly, "read only replica").await;
     let (ready, ()) = tokio::join!(store.ready(PATIENT), async {
         sleep(SHORT).await;
         replica.run::<()>("REPLICAOF NO ONE");
@@ -347,8 +337,7 @@ async fn a_replica_until_it_is_promoted() {
 async fn a_server_without_memory_until_it_has_some() {
     let server = Process::start(&["--save", "", "--maxmemory", "1mb"]);
     let store = resilient(&server.url()).timeout(SHORT);
-    let error = told_at_the_bound(&store).await;
-    assert_eq!(error.kind(), StoreErrorKind::OutOfMemory, "{error}");
+    told_at_the_bound(&store, OutOfMemory, "").await;
     let (ready, ()) = tokio::join!(store.ready(PATIENT), async {
         sleep(SHORT).await;
         server.run::<()>("CONFIG SET maxmemory 0");
@@ -367,17 +356,13 @@ async fn peers_without_resp3() {
     ] {
         let url = peer(format!("-{said}\r\n")).await;
         for url in [url.clone(), url.replace("redis://", "redis-cluster://")] {
-            let error = told_at_once(&url).await;
-            assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-            assert!(error.to_string().contains("RESP3"), "{error}");
+            told_at_once(&url, Configuration, "RESP3").await;
         }
     }
     // A server that starts behind a proxy may do that, too.
     let url = peer(String::new()).await;
     for url in [url.clone(), url.replace("redis://", "redis-cluster://")] {
-        let error = told_at_the_bound(&resilient(&url)).await;
-        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("HELLO 3"), "{error}");
+        told_at_the_bound(&resilient(&url), Unavailable, "HELLO 3").await;
     }
 }
 
@@ -395,12 +380,10 @@ async fn a_server_in_protected_mode() {
     let url = server.url.replace("127.0.0.1", &own);
     for url in [url.clone(), url.replace("redis://", "redis-cluster://")] {
         let stopwatch = server.stopwatch();
-        let error = told_at_once(&url).await;
+        let error = told_at_once(&url, Refused, "protected mode").await;
         let waited = stopwatch.waited();
         println!("| protected mode | {waited:?} | {error} |");
         assert!(waited < SHORT, "{waited:?}");
-        assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
-        assert!(error.to_string().contains("protected mode"), "{error}");
     }
 }
 
@@ -414,12 +397,10 @@ async fn a_server_with_too_many_clients() {
     let (error, waited) = (error.expect_err("no place"), stopwatch.waited());
     println!("| max number of clients | {waited:?} | {error} |");
     assert!(waited < SHORT, "{waited:?}");
-    let store = resilient(&server.url);
-    for error in [error, told_at_the_bound(&store).await] {
-        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-        let text = error.to_string();
-        assert!(text.contains("max number of clients reached"), "{text}");
-    }
+    let (store, says) = (resilient(&server.url), "max number of clients reached");
+    assert_eq!(error.kind(), Unavailable, "{error}");
+    assert!(error.to_string().contains(says), "{error}");
+    told_at_the_bound(&store, Unavailable, says).await;
     drop(others);
     store.ready(PATIENT).await.expect("there are places");
 }
@@ -456,9 +437,7 @@ async fn what_a_server_says_as_it_hangs_up() {
     );
 
     let sentinel = format!("{}/limits", url.replace("redis://", "redis-sentinel://"));
-    let error = told_at_once(&sentinel).await;
-    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
-    assert!(error.to_string().contains("a[31mbc"), "{error}");
+    told_at_once(&sentinel, Refused, "a[31mbc").await;
 }
 
 /// Says this to each client that says nothing, counts these, and hangs up on all.
@@ -489,18 +468,14 @@ async fn speaker(
 #[tokio::test]
 async fn a_database_that_is_not_there_or_not_permitted() {
     let server = Process::start(&["--save", ""]);
-    let error = told_at_once(&format!("{}/99", server.url())).await;
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-    assert!(error.to_string().contains("index is out of range"));
+    let no_such = format!("{}/99", server.url());
+    told_at_once(&no_such, Configuration, "index is out of range").await;
     server.run::<()>("ACL SETUSER takes on >s3cret ~* &* +@all -select");
     let url = server.url().replace("//", "//takes:s3cret@");
-    let error = told_at_once(&format!("{url}/1")).await;
-    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
-    assert!(error.to_string().contains("'select'"), "{error}");
+    told_at_once(&format!("{url}/1"), Refused, "'select'").await;
     // Valkey since 9.1 by `db=`, which no pattern of keys mends.
     let url = peer("-NOPERM No permissions to access database\r\n".to_owned()).await;
-    let error = told_at_once(&url).await;
-    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    let error = told_at_once(&url, Refused, "").await;
     assert!(!error.to_string().contains("security.md"), "{error}");
 }
 

@@ -7,18 +7,6 @@ async fn error(url: &str) -> tidegate::StoreError {
     connected.expect_err("nothing to connect to")
 }
 
-/// A server that takes the connection and says nothing.
-#[tokio::test]
-async fn connecting_is_bounded() {
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-    let silent = silent.expect("a free port");
-    let url = format!("redis://{}", silent.local_addr().expect("an address"));
-    let started = Instant::now();
-    let error = error(&url).await;
-    assert_eq!(error.kind(), StoreErrorKind::Timeout);
-    assert!(started.elapsed() < RedisStore::CONNECT_TIMEOUT + Duration::from_secs(2));
-}
-
 /// The default time-out is short for a process that is starved, so it asks again.
 #[test]
 fn ready_beside_two_busy_loops() {
@@ -57,12 +45,7 @@ async fn tls_is_not_plain() {
 
 /// A certificate that the system trusts is good, and another is not.
 mod tls {
-    use std::path::Path;
-    use std::process::{Command, Stdio};
-
-    use redis::ConnectionAddr;
-    use redis_test::server::RedisServer;
-    use redis_test::utils::{build_keys_and_certs_for_tls_ext, get_random_available_port};
+    use kit::certificates::Certificates;
 
     use super::*;
 
@@ -96,24 +79,10 @@ mod tls {
 
     #[test]
     fn only_what_is_trusted() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let certificates = build_keys_and_certs_for_tls_ext(&folder, true);
-        let trusted = certificates.ca_crt.clone();
-        let port = get_random_available_port();
-        let addr = ConnectionAddr::TcpTls {
-            host: "127.0.0.1".to_owned(),
-            port,
-            insecure: false,
-            tls_params: None,
-        };
-        let spawn = |command: &mut Command| command.spawn().expect("redis-server starts");
-        let start = RedisServer::new_with_addr_tls_modules_and_spawner;
-        let _server = start(addr, None, Some(certificates), false, None, &[], spawn);
-        let url = format!("rediss://127.0.0.1:{port}");
-        let started = Instant::now();
-        while !connects(&url, Some(&trusted)) {
-            assert!(started.elapsed() < PATIENT, "no connection");
-        }
+        let certificates = Certificates::new();
+        let (_server, url) = certificates.server("good", "authority", "no");
+        let trusted = certificates.folder().join("authority.crt");
+        assert!(connects(&url, Some(&trusted)), "no connection");
         assert!(!connects(&url, None), "an unknown authority was trusted");
     }
 }
