@@ -2,6 +2,8 @@
 
 use crate::*;
 
+const TOKEN: &str = "redisson_lock_token:{l}";
+
 type Fields = HashMap<String, String>;
 
 fn micros_of(server: &Redis) -> u64 {
@@ -125,10 +127,8 @@ async fn what_was_lost_cannot_be_released() {
 
 #[tokio::test]
 async fn what_others_wrote_under_the_names() {
-    const TOKEN: &str = "redisson_lock_token:{l}";
     let server = Redis::start();
     let redis = handle(&server.url).await;
-    let mut admin = server.connection();
     let lock = Lock::new(&redis, "l");
 
     run(&server, "SET l text");
@@ -147,26 +147,71 @@ async fn what_others_wrote_under_the_names() {
     assert_eq!(lock_error(lock.try_lock().await), wrong, "no string");
     assert_eq!(server.run::<u8>("EXISTS l"), 0, "half done");
     run(&server, &format!("DEL {TOKEN}"));
+}
 
-    // No number of ours is no reason to fail for ever.
-    let me = Owner::new();
-    let mine = lock.by(&me);
-    for nonsense in ["x", "-5", "1e400", "nan", "99999999999999999999", ""] {
-        admin.set::<_, _, ()>(TOKEN, nonsense).expect("is set");
-        let before = micros_of(&server);
-        let guard = mine.holds().await;
-        assert!(guard.fencing_token() >= before, "{nonsense}");
-        let [holder] = &server.run::<Vec<String>>("HKEYS l")[..] else {
-            panic!("one holder")
-        };
-        let set = admin.hset::<_, _, _, ()>("l", holder, nonsense);
-        set.expect("is set");
-        let inner = mine.holds().await;
-        assert_eq!(lock.count(&me).await, 2, "{nonsense}");
-        frees(inner).await;
-        frees(guard).await;
-        assert!(!lock.is_taken().await);
+/// Tokens and counts that are no numbers of ours, or the last ones: a fresh start, and no lock is
+/// left behind.
+#[tokio::test]
+async fn numbers_that_make_no_sense() {
+    const NONSENSE: [&str; 14] = [
+        "x",
+        "",
+        "-1",
+        "-5",
+        "-7",
+        "-9223372036854775808",
+        "0",
+        "1.5",
+        "9223372036854775806",
+        "9223372036854775807",
+        "99999999999999999999",
+        "1e400",
+        "nan",
+        " 1",
+    ];
+    let (server, lock) = a_lock().await;
+    let mut admin = server.connection();
+    for nonsense in NONSENSE {
+        let me = Owner::new();
+        for owner in [None, Some(&me)] {
+            let (lock, what) = (lock.of(owner), format!("{nonsense:?}, {owner:?}"));
+            let set = admin.set::<_, _, ()>(TOKEN, nonsense);
+            set.expect("is set");
+            let mut before = micros_of(&server) - 1;
+            for _ in 0..3 {
+                let guard = lock.tries().await;
+                let guard = guard.unwrap_or_else(|| panic!("{what}: locked by nobody"));
+                let token = guard.fencing_token();
+                assert!(token > before, "{what}: {before}, then {token}");
+                before = token;
+                let released = guard.release().await;
+                released.unwrap_or_else(|error| panic!("{what}: {error}"));
+            }
+            assert!(!lock.is_taken().await, "{what}: is left locked");
+            run(&server, &format!("DEL {TOKEN}"));
+        }
+        let mine = lock.by(&me);
+        for is_dropped in [false, true] {
+            let guard = mine.holds().await;
+            let [holder] = &server.run::<Vec<String>>("HKEYS l")[..] else {
+                panic!("{nonsense:?}: one holder")
+            };
+            let set = admin.hset::<_, _, _, ()>("l", holder, nonsense);
+            set.expect("is set");
+            let inner = mine.holds().await;
+            assert!(inner.is_held(), "{nonsense:?}: an owner's own");
+            assert!(lock.tries().await.is_none(), "{nonsense:?}: it is held");
+            assert_eq!(mine.count(&me).await, 2, "{nonsense:?}");
+            match is_dropped {
+                true => drop(inner),
+                false => frees(inner).await,
+            }
+            let released = guard.release().await;
+            released.unwrap_or_else(|error| panic!("{nonsense:?}: {error}"));
+            lock.is_free_soon().await;
+        }
     }
+    check_expiries(&server, &[]);
 }
 
 #[tokio::test]
