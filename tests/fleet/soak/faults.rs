@@ -6,16 +6,16 @@ use crate::*;
 pub(crate) enum Fault {
     Kill,
     Stop,
-    /// `CLIENT PAUSE` of these.
-    Pause(&'static str),
     /// On the way to the server.
     OnTheWay(Mode),
     Refuse,
-    ForgetScripts,
-    ReadOnly,
-    NoMemory,
     Password,
+    /// The first of these commands begins it, and the second ends it.
+    Commands(&'static str, &'static str),
 }
+
+const FORGET_SCRIPTS: &str = "SCRIPT FLUSH";
+const UNPAUSE: &str = "CLIENT UNPAUSE";
 
 const DELAY: Mode = Mode::Delay {
     calls: millis(40),
@@ -25,8 +25,8 @@ const DELAY: Mode = Mode::Delay {
 pub(crate) const FAULTS: [Fault; 16] = [
     Fault::Kill,
     Fault::Stop,
-    Fault::Pause("ALL"),
-    Fault::Pause("WRITE"),
+    Fault::Commands("CLIENT PAUSE 60000 ALL", UNPAUSE),
+    Fault::Commands("CLIENT PAUSE 60000 WRITE", UNPAUSE),
     Fault::OnTheWay(Mode::BlackHole),
     Fault::OnTheWay(DELAY),
     Fault::OnTheWay(Mode::CutAfter(1_000)),
@@ -35,9 +35,10 @@ pub(crate) const FAULTS: [Fault; 16] = [
     Fault::OnTheWay(Mode::LoseReplies(1)),
     Fault::OnTheWay(Mode::HalfClosed),
     Fault::Refuse,
-    Fault::ForgetScripts,
-    Fault::ReadOnly,
-    Fault::NoMemory,
+    Fault::Commands(FORGET_SCRIPTS, FORGET_SCRIPTS),
+    // Of a master that nobody has ever seen.
+    Fault::Commands("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+    Fault::Commands("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
     Fault::Password,
 ];
 
@@ -62,13 +63,6 @@ impl Fault {
                 sleep(lasts).await;
                 server.signal("CONT");
             }
-            Self::Pause(which) => {
-                run(
-                    server,
-                    &format!("CLIENT PAUSE {} {which}", lasts.as_millis()),
-                );
-                sleep(lasts).await;
-            }
             Self::OnTheWay(mode) => {
                 proxy.all(mode);
                 sleep(lasts).await;
@@ -80,17 +74,10 @@ impl Fault {
                 sleep(lasts).await;
                 proxy.accept_again().await;
             }
-            Self::ForgetScripts => run(server, "SCRIPT FLUSH"),
-            Self::ReadOnly => {
-                // Of a master that nobody has ever seen.
-                server.follow("redis://127.0.0.1:1");
+            Self::Commands(begin, end) => {
+                run(server, begin);
                 sleep(lasts).await;
-                run(server, "REPLICAOF NO ONE");
-            }
-            Self::NoMemory => {
-                run(server, "CONFIG SET maxmemory 1");
-                sleep(lasts).await;
-                run(server, "CONFIG SET maxmemory 0");
+                run(server, end);
             }
             Self::Password => {
                 let mut admin = kit::lock_out(server);
