@@ -47,19 +47,6 @@ async fn keys_are_lost_one_by_one() {
     }
 }
 
-/// A value below zero is healed, and nothing is granted before.
-#[tokio::test]
-async fn a_value_below_zero_gives_no_reservation_away() {
-    let server = Redis::start();
-    let limiter = limiter(&handle(&server.url).await, 2, 1_000).await;
-    assert!(limiter.takes(2).await);
-    run(&server, "SET {partner}:value -7");
-    sleep(millis(1_020)).await;
-    let soon = millis(400);
-    assert!(!limiter.clone().fair().takes_within(1, soon).await);
-    assert!(limiter.takes_within(2, PATIENT).await);
-}
-
 on_both!(waiting_keeps_a_limiter_alive);
 
 /// With a keep-alive time as short as the interval, callers that wait find a rate.
@@ -110,34 +97,4 @@ async fn whatever_belongs_to_it_expires_with_it() {
     eventually("all expire", async || server.names().is_empty()).await;
     let waited = stopwatch.waited();
     assert!(waited < millis(30 + 3 * 50) + 2 * SECOND, "{waited:?}");
-}
-
-/// What a lost key held may be what a client releases: later grants stay in its place, or the
-/// interval after the loss would hold more than the rate.
-#[tokio::test]
-async fn a_release_after_a_loss_frees_no_later_grant() {
-    let server = Redis::start();
-    let redis = handle(&server.url).await;
-    let hour = HOUR.as_millis() as u64;
-    let limiter = limiter(&redis, 10, hour).await;
-    assert!(limiter.takes(4).await);
-    run(&server, "DEL {partner}:permits");
-    assert!(limiter.takes(3).await && limiter.takes(3).await);
-
-    // The four that were granted first are not there to come back. Of six, the four before the loss
-    // and two later ones. What was lost counts on.
-    for (released, back, free) in [(4, 0, 0), (6, 2, 2), (100, 4, 6)] {
-        assert_eq!(limiter.gives_back(released).await, back);
-        assert_eq!(limiter.free().await, free);
-    }
-
-    // Before the loss is noticed, too.
-    limiter.delete().await.expect("an answer");
-    let limiter = self::limiter(&redis, 10, hour).await;
-    assert!(limiter.takes(4).await);
-    run(&server, "DEL {partner}:permits");
-    assert_eq!(limiter.gives_back(4).await, 0);
-    assert!(limiter.takes(6).await);
-    assert_eq!(limiter.gives_back(4).await, 0);
-    assert!(!limiter.takes(1).await);
 }

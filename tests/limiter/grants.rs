@@ -6,11 +6,8 @@ use crate::*;
 
 on_both!(
     callers_that_give_up_waste_nothing,
-    sleepers_hear_of_changes,
     too_many_permits_are_told_while_waiting,
-    a_permit_comes_back_once,
-    a_permit_of_an_earlier_rate_does_not_come_back,
-    a_future_that_nobody_polls_is_in_nobodys_way,
+    futures_that_nobody_polls,
     a_refusal_says_when_to_come_back,
     how_it_is_kept_can_be_seen,
 );
@@ -44,49 +41,6 @@ async fn callers_that_give_up_waste_nothing(on: &Home) {
     limiter.waits(1).await;
 }
 
-async fn sleepers_hear_of_changes(on: &Home) {
-    for (change, permits) in [1, 1, 3, 3].into_iter().enumerate() {
-        let limiter = RateLimiter::new(on, format!("limiter {change}"));
-        assert!(limiter.sets_first(overall(permits, MINUTE)).await);
-        let permit = limiter.acquire_permit(permits).await.expect("a permit");
-        let sleepers = [false, true].map(|is_fair| waiting(&limiter.fair_if(is_fair), 1));
-        sleep(millis(50)).await;
-        let watch = on.watch();
-        match change {
-            0 => limiter.sets(overall(1_000, SECOND)).await,
-            1 => limiter.replaces(overall(1_000, SECOND)).await,
-            2 => assert_eq!(limiter.gives_back(3).await, 3),
-            _ => assert_eq!(permit.release().await.expect("an answer"), 3),
-        }
-        limiter.waits(1).await;
-        for sleeper in sleepers {
-            sleeper.await.expect("no panic");
-        }
-        // They would ask each second anyway.
-        assert!(
-            watch.waited() < millis(600),
-            "{change}: {:?}",
-            watch.waited()
-        );
-    }
-}
-
-/// Another process changes the rate.
-#[tokio::test]
-async fn sleepers_hear_of_others_changes_within_a_second() {
-    let server = Redis::start();
-    let limiter = limiter(&handle(&server.url).await, 1, 60_000).await;
-    let other = RateLimiter::new(&handle(&server.url).await, "partner");
-    limiter.waits(1).await;
-    let sleeper = waiting(&limiter, 1);
-    sleep(millis(100)).await;
-    let stopwatch = server.stopwatch();
-    other.sets(overall(100, SECOND)).await;
-    sleeper.await.expect("no panic");
-    let waited = stopwatch.waited();
-    assert!(waited < 2 * SECOND, "it heard of it after {waited:?}");
-}
-
 async fn too_many_permits_are_told_while_waiting(on: &Home) {
     let limiter = limiter(on, 8, 60_000).await;
     assert!(limiter.takes(8).await);
@@ -106,33 +60,30 @@ async fn too_many_permits_are_told_while_waiting(on: &Home) {
     assert!(watch.waited() < SECOND, "{:?}", watch.waited());
 }
 
-async fn a_permit_comes_back_once(on: &Home) {
-    let limiter = limiter(on, 5, 60_000).await;
-    let permit = limiter.acquire_permit(3).await.expect("an answer");
-    assert_eq!((permit.permits(), limiter.free().await), (3, 2));
-    assert_eq!(permit.release().await.expect("an answer"), 3);
-    assert_eq!(limiter.free().await, 5);
-    drop(limiter.acquire_permit(3).await.expect("an answer"));
-    assert_eq!(limiter.free().await, 2);
-}
-
-async fn a_permit_of_an_earlier_rate_does_not_come_back(on: &Home) {
-    let limiter = limiter(on, 5, 60_000).await;
-    let before = limiter.acquire_permit(3).await.expect("an answer");
-    limiter.sets(overall(5, MINUTE)).await;
-    assert!(limiter.takes(5).await);
-    assert_eq!(before.release().await.expect("an answer"), 0);
-    assert_eq!(limiter.free().await, 0);
-}
-
-async fn a_future_that_nobody_polls_is_in_nobodys_way(on: &Home) {
-    let limiter = limiter(on, 1, 100).await;
-    limiter.waits(1).await;
-    let mut pinned = Box::pin(limiter.acquire(1));
-    assert!(futures_util::poll!(pinned.as_mut()).is_pending());
-    for _ in 0..3 {
-        timeout(PATIENT, limiter.waits(1)).await.expect("in time");
-    }
+/// Futures that were polled once and then forgotten hold up nobody, and are served when they are
+/// looked at again.
+async fn futures_that_nobody_polls(on: &Home) {
+    let cases = ["plain", "fair"].map(async |name| {
+        let limiter = RateLimiter::new(on, name).fair_if(name == "fair");
+        limiter.sets(overall(1, millis(50))).await;
+        assert!(limiter.takes(1).await);
+        let mut forgotten: Vec<_> = (0..5).map(|_| Box::pin(limiter.acquire(1))).collect();
+        for future in &mut forgotten {
+            let polled = futures_util::poll!(future);
+            assert!(polled.is_pending(), "{name}: nothing is free");
+        }
+        for place in 0..10 {
+            let served = timeout(6 * SECOND, waiting(&limiter, 1)).await;
+            let served = served.unwrap_or_else(|_| panic!("{name}: caller {place} hangs"));
+            served.expect("no panic");
+        }
+        let late = timeout(PATIENT, join_all(forgotten)).await;
+        let late = late.unwrap_or_else(|_| panic!("{name}: not all are served"));
+        assert!(late.iter().all(Result::is_ok), "{name}: {late:?}");
+        sleep(millis(100)).await;
+        assert_eq!(limiter.free().await, 1, "{name}");
+    });
+    join_all(cases).await;
 }
 
 async fn a_refusal_says_when_to_come_back(on: &Home) {
@@ -142,29 +93,6 @@ async fn a_refusal_says_when_to_come_back(on: &Home) {
     let refused = limiter.try_acquire_permit(1).await.expect("an answer");
     let wait = refused.expect_err("one is not enough for two");
     assert!((HOUR - MINUTE..=HOUR + SECOND).contains(&wait), "{wait:?}");
-}
-
-/// A holds 4, B 6 of 10: A gives back 4 at most.
-#[tokio::test]
-async fn nobody_gives_back_what_others_hold() {
-    let server = Redis::start();
-    let a = limiter(&handle(&server.url).await, 10, 60_000).await;
-    let b = RateLimiter::new(&handle(&server.url).await, "partner");
-    assert!(a.takes(4).await && b.takes(6).await);
-    assert_eq!(a.gives_back(10).await, 4);
-    assert_eq!(a.gives_back(10).await, 0);
-    assert_eq!(b.gives_back(5).await, 5);
-    assert_eq!(b.free().await, 9);
-}
-
-/// A value above what the set says: as a release of Redisson's leaves it.
-#[tokio::test]
-async fn what_redisson_released_is_not_granted_twice() {
-    let server = Redis::start();
-    let limiter = limiter(&handle(&server.url).await, 2, 60_000).await;
-    assert!(limiter.takes(1).await && limiter.takes(1).await);
-    run(&server, "INCRBY {partner}:value 2");
-    assert!(!limiter.takes(1).await);
 }
 
 /// While rates change, no interval holds more than the rate that was set when it began.

@@ -212,31 +212,6 @@ async fn grants_from_the_future_count_from_now() {
     assert!(limiter.takes(5).await);
 }
 
-/// A new rate reaches every client.
-#[tokio::test]
-async fn a_new_rate_reaches_all_clients() {
-    let server = Redis::start();
-    let client = async || RateLimiter::new(&handle(&server.url).await, "partner");
-    let limiters = [client().await, client().await];
-    assert!(limiters[0].sets_first(per_client(3, MINUTE)).await);
-    for limiter in &limiters {
-        assert!(limiter.takes(3).await);
-        assert!(!limiter.takes(1).await);
-    }
-    limiters[0].replaces(per_client(4, MINUTE)).await;
-    for limiter in &limiters {
-        assert_eq!(limiter.free().await, 1);
-        assert!(limiter.takes(1).await);
-        assert!(!limiter.takes(1).await);
-    }
-    limiters[0].sets(per_client(4, MINUTE)).await;
-    for limiter in &limiters {
-        assert_eq!(limiter.free().await, 4);
-        assert!(limiter.takes(4).await);
-        assert!(!limiter.takes(1).await);
-    }
-}
-
 /// An uncontended acquire is one script call; denials and reads leave every expiry alone.
 #[tokio::test]
 async fn one_call_and_no_expiry_of_who_is_denied() {

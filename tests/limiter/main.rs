@@ -1,5 +1,6 @@
 //! The rate limiter: on real servers and in memory.
 
+mod changes;
 mod dropped;
 mod evicted;
 mod exact;
@@ -11,6 +12,7 @@ mod history;
 mod layout;
 mod own_rate;
 mod runtimes;
+mod scenes;
 mod shares;
 mod surface;
 mod waiting;

@@ -5,15 +5,7 @@ use kit::Redis as Server;
 
 use crate::*;
 
-on_both!(
-    a_missing_rate_is_set,
-    another_rate_is_replaced_at_the_first_use,
-    what_is_set_by_hand_later_stands,
-    of_two_in_one_process_the_one_made_last_stands,
-    a_rate_is_set_before_it_is_judged,
-    a_deleted_rate_is_set_again,
-    a_limiter_that_was_not_used_yet_is_full,
-);
+on_both!(a_missing_rate_is_set, a_deleted_rate_is_set_again);
 
 /// A limiter with a rate of so many permits in a minute.
 fn with(on: impl Into<LimiterBackend>, permits: u64) -> RateLimiter {
@@ -49,57 +41,6 @@ async fn a_missing_rate_is_set(on: &Home) {
     }
 }
 
-async fn another_rate_is_replaced_at_the_first_use(on: &Home) {
-    // Made before, and used after another rate is set.
-    let limiter = with(on, 8);
-    let by_hand = RateLimiter::new(on, "partner");
-    set_by_hand(&by_hand, 5).await;
-    assert!(by_hand.takes(5).await);
-    assert!(limiter.takes(1).await);
-    assert_eq!(limiter.stored().await, 8);
-    assert!(limiter.takes(2).await, "what was granted counts, no more");
-    assert!(!limiter.takes(1).await, "what was granted counts");
-    // Once in a process, whoever makes another limiter with the same rate.
-    set_by_hand(&by_hand, 5).await;
-    assert!(with(on, 8).takes(5).await);
-    assert_eq!(limiter.stored().await, 5);
-}
-
-async fn what_is_set_by_hand_later_stands(on: &Home) {
-    let limiter = with(on, 8);
-    assert!(limiter.takes(1).await);
-    for permits in [5, 20] {
-        set_by_hand(&limiter, permits).await;
-        assert!(limiter.takes(5).await);
-        assert_eq!(limiter.stored().await, permits);
-        limiter.replaces(overall(permits + 1, MINUTE)).await;
-        assert!(limiter.takes(1).await);
-        assert_eq!(limiter.stored().await, permits + 1);
-    }
-}
-
-async fn of_two_in_one_process_the_one_made_last_stands(on: &Home) {
-    let (old, new) = (with(on, 10), with(on, 20));
-    assert!(old.takes(1).await);
-    assert_eq!(old.stored().await, 10, "the new one is not used yet");
-    // They do not take turns.
-    stands(20, &[&new, &old, &new, &old, &new, &old]).await;
-    // Back to the old number.
-    let newest = with(on, 10);
-    stands(10, &[&newest, &new, &old]).await;
-    // Where the new one is used first, the old one changes nothing.
-    let (old, new) = (with(on, 30), with(on, 40));
-    stands(40, &[&new, &old]).await;
-}
-
-async fn a_rate_is_set_before_it_is_judged(on: &Home) {
-    set_by_hand(&RateLimiter::new(on, "partner"), 2).await;
-    let limiter = with(on, 5);
-    assert!(limiter.takes(5).await);
-    let above = kind(limiter.acquire(6).await);
-    assert_eq!(above, Some(LimiterErrorKind::AboveRate));
-}
-
 async fn a_deleted_rate_is_set_again(on: &Home) {
     let limiter = with(on, 1);
     for _ in 0..3 {
@@ -114,13 +55,6 @@ async fn a_deleted_rate_is_set_again(on: &Home) {
         assert_eq!(limiter.stored().await, 1);
         assert!(limiter.delete().await.expect("an answer"));
     }
-}
-
-async fn a_limiter_that_was_not_used_yet_is_full(on: &Home) {
-    let limiter = with(on, 7);
-    assert_eq!(limiter.free().await, 7);
-    assert_eq!(limiter.gives_back(1).await, 0);
-    assert_eq!(limiter.stored().await, 0, "nothing was written");
 }
 
 /// In all generations; with the first process that uses it, a limiter is declared as shared.

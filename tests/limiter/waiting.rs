@@ -7,7 +7,6 @@ use crate::*;
 on_both!(
     permits_come_when_they_are_announced,
     a_wait_in_vain_ends_at_once,
-    a_time_out_of_zero_tries_once,
     fair_waiters_are_served_in_order,
     who_gives_up_a_fair_wait_returns_the_slot,
     who_is_behind_one_that_gives_up_is_next,
@@ -38,12 +37,6 @@ async fn a_wait_in_vain_ends_at_once(on: &Home) {
     assert!(watch.waited() < 5 * SECOND);
     patient.abort();
     assert_eq!(limiter.free().await, 1);
-}
-
-async fn a_time_out_of_zero_tries_once(on: &Home) {
-    let limiter = limiter(on, 1, 60_000).await;
-    assert!(limiter.takes_within(1, Duration::ZERO).await);
-    assert!(!limiter.takes_within(1, Duration::ZERO).await);
 }
 
 async fn fair_waiters_are_served_in_order(on: &Home) {

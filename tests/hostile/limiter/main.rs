@@ -4,12 +4,10 @@
 
 mod aborts;
 mod bad_state;
-mod changes;
 mod changing;
 mod crowds;
 mod jobs;
 mod outlasting;
-mod redisson;
 mod releases;
 mod runtimes;
 mod setters;
@@ -41,14 +39,4 @@ async fn becomes_available(limiter: &RateLimiter, permits: u64, within: Duration
         assert!(after < within, "{name}: {what}");
         sleep(millis(20)).await;
     }
-}
-
-/// What ends the waits of so many callers for a permit, of whom every second one is fair.
-fn sleepers(limiter: &RateLimiter, number: usize) -> JoinSet<Option<LimiterErrorKind>> {
-    let mut sleepers = JoinSet::new();
-    for at in 0..number {
-        let limiter = limiter.fair_if(at % 2 == 0);
-        sleepers.spawn(async move { kind(limiter.acquire(1).await) });
-    }
-    sleepers
 }
