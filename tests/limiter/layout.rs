@@ -157,61 +157,6 @@ async fn what_is_missing_heals() {
     assert!(!limiter.takes(1).await);
 }
 
-#[tokio::test]
-async fn foreign_values_are_typed_errors() {
-    let server = Redis::start();
-    let limiter = limiter(&handle(&server.url).await, 5, 60_000).await;
-    let fair = limiter.clone().fair();
-    let wrong_type = Some(LimiterErrorKind::Store(StoreErrorKind::WrongType));
-    for name in COUNTS {
-        run(&server, &format!("RPUSH {name} 1"));
-        let asked = [
-            kind(limiter.try_acquire(1).await),
-            kind(fair.acquire(1).await),
-        ];
-        assert_eq!(asked, [wrong_type; 2]);
-        let seen = server.run::<u64>(&format!("LLEN {name}"));
-        assert_eq!(seen, 1, "still a list");
-        run(&server, &format!("DEL {name}"));
-    }
-    for nonsense in [
-        "rate many",
-        "interval 0",
-        "interval 1.5",
-        "type 2",
-        "keepAliveTime x",
-    ] {
-        run(&server, &format!("HSET partner {nonsense}"));
-        let malformed = kind(limiter.try_acquire(1).await);
-        assert_eq!(malformed, Some(LimiterErrorKind::Malformed), "{nonsense}");
-        // This mends it.
-        limiter.sets(overall(5, MINUTE)).await;
-        run(&server, "HDEL partner keepAliveTime");
-    }
-    run(&server, "HDEL partner type");
-    let unknown = kind(limiter.try_acquire(1).await);
-    assert_eq!(unknown, Some(LimiterErrorKind::UnknownLimiter));
-    let set = limiter.sets_first(overall(5, MINUTE)).await;
-    assert!(set, "a half of a configuration is none");
-    assert!(limiter.takes(5).await);
-}
-
-/// Grants of a clock that is ahead count from now, and not until then.
-#[tokio::test]
-async fn grants_from_the_future_count_from_now() {
-    let server = Redis::start();
-    let limiter = limiter(&handle(&server.url).await, 5, 300).await;
-    let ahead = server_millis(&server).floor() + 3_600_000.0;
-    redis::pipe()
-        .set("{partner}:value", 0)
-        .zadd("{partner}:permits", member(&[7; 16], 5), ahead)
-        .exec(&mut server.connection())
-        .expect("is written");
-    assert!(!limiter.takes(1).await);
-    sleep(millis(320)).await;
-    assert!(limiter.takes(5).await);
-}
-
 /// An uncontended acquire is one script call; denials and reads leave every expiry alone.
 #[tokio::test]
 async fn one_call_and_no_expiry_of_who_is_denied() {
@@ -230,4 +175,33 @@ async fn one_call_and_no_expiry_of_who_is_denied() {
     let after = lives();
     assert!(after[0] <= before[0] - 25 && after[1] <= before[1] - 25);
     assert_eq!(server.life("partner"), -1);
+}
+
+/// Grants of a clock that is ahead, as after the host's clock went back, count from now, and not
+/// until then, however many there are.
+#[tokio::test]
+async fn grants_from_the_future_count_from_now() {
+    let server = Redis::start();
+    let redis = handle(&server.url).await;
+    for (grants, permits) in [(1_u64, 5_u32), (5_000, 1)] {
+        let limiter = limiter(&redis, grants * u64::from(permits), 300).await;
+        let ahead = server_millis(&server).floor() + 3_600_000.0;
+        let mut pipeline = redis::pipe();
+        pipeline.set("{partner}:value", 0);
+        for at in 0..grants {
+            let identity = [at.to_be_bytes(), [7; 8]].concat();
+            let score = ahead + (at / 20) as f64;
+            pipeline.zadd("{partner}:permits", member(&identity, permits), score);
+        }
+        pipeline.exec(&mut server.connection()).expect("is written");
+        assert!(!limiter.takes(1).await, "{grants}");
+        if grants == 1 {
+            sleep(millis(320)).await;
+            assert!(limiter.takes(5).await);
+        } else {
+            assert!(limiter.clone().fair().takes_within(1, PATIENT).await);
+            assert!(limiter.takes_within(4_000, PATIENT).await);
+        }
+        assert!(limiter.delete().await.expect("an answer"));
+    }
 }

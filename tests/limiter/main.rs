@@ -4,7 +4,6 @@ mod changes;
 mod dropped;
 mod evicted;
 mod exact;
-mod expiry;
 mod faults;
 mod generations;
 mod grants;
@@ -27,21 +26,6 @@ async fn limiter(on: impl Into<LimiterBackend>, permits: u64, interval: u64) -> 
     let set = limiter.sets_first(overall(permits, millis(interval))).await;
     assert!(set, "the first writer wins");
     limiter
-}
-
-/// Replaces the rate as a process does that starts with another one: earlier grants still count.
-/// Returns whether there was a rate.
-async fn replace_rate(limiter: &RateLimiter, rate: Rate) -> Result<bool, LimiterError> {
-    if !limiter.exists().await? {
-        return Ok(false);
-    }
-    // It sets the rate, and is denied for ever.
-    let newer = limiter.clone().rate(rate);
-    match newer.try_acquire(Rate::MAX_PERMITS).await {
-        Err(error) if error.kind() == LimiterErrorKind::AboveRate => Ok(true),
-        Err(error) => Err(error),
-        Ok(is_granted) => panic!("{is_granted}, but it is more than any rate of a test"),
-    }
 }
 
 async fn connect(server: &kit::Redis) -> Redis {

@@ -61,20 +61,6 @@ async fn ask(
     Ok(())
 }
 
-/// Replaces the rate, if there is one, and keeps what was granted.
-async fn replace(limiter: &RateLimiter, rate: Rate) -> Result<(), LimiterError> {
-    if !limiter.exists().await? {
-        return Ok(());
-    }
-    // It sets the rate, and is denied for ever.
-    let newer = limiter.clone().rate(rate);
-    match newer.try_acquire(Rate::MAX_PERMITS).await {
-        Err(error) if error.kind() != LimiterErrorKind::AboveRate => Err(error),
-        Err(_) => Ok(()),
-        Ok(is_granted) => panic!("{is_granted}, but it is more than any rate of a test"),
-    }
-}
-
 /// One change; some forget what was granted.
 async fn change(
     limiter: &RateLimiter,
@@ -85,7 +71,7 @@ async fn change(
     let rate = Rate::overall(permits, interval)?;
     match random.below(6) {
         0 | 1 => limiter.set_rate(rate).await?,
-        2 | 3 => replace(limiter, rate).await?,
+        2 | 3 => drop(replace_rate(limiter, rate).await?),
         4 => drop(limiter.delete().await?),
         _ => drop(limiter.expire(interval / 4).await?),
     }

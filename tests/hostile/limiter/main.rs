@@ -10,7 +10,6 @@ mod jobs;
 mod outlasting;
 mod releases;
 mod runtimes;
-mod setters;
 mod settings;
 mod slow;
 

@@ -15,6 +15,24 @@ pub fn per_client(permits: u64, interval: Duration) -> Rate {
     Rate::per_client(permits, interval).expect("a valid rate")
 }
 
+/// Replaces the rate as a process does that starts with another one: earlier grants still count.
+/// Returns whether there was a rate.
+///
+/// # Panics
+///
+/// If it grants more than any rate of a test.
+pub async fn replace_rate(limiter: &RateLimiter, rate: Rate) -> Result<bool, LimiterError> {
+    if !limiter.exists().await? {
+        return Ok(false);
+    }
+    // It sets the rate, and is denied for ever.
+    let newer = limiter.clone().rate(rate);
+    match newer.try_acquire(Rate::MAX_PERMITS).await {
+        Err(error) if error.kind() == LimiterErrorKind::AboveRate => Ok(true),
+        answer => answer.map(|is_granted| panic!("granted: {is_granted}")),
+    }
+}
+
 /// Why there is no answer, if there is none.
 pub fn kind<T>(answer: Result<T, LimiterError>) -> Option<LimiterErrorKind> {
     answer.err().map(|error| error.kind())

@@ -38,7 +38,9 @@ pub mod windows;
 pub mod workers;
 mod world;
 
-pub use calls::{LimiterCalls, LockCalls, frees, kind, lock_error, overall, per_client};
+pub use calls::{
+    LimiterCalls, LockCalls, frees, kind, lock_error, overall, per_client, replace_rate,
+};
 pub use looks::*;
 pub use near::*;
 pub use scripts::script;

@@ -63,6 +63,6 @@ pub use crate::workers::{
 };
 pub use crate::{
     LimiterCalls, LockCalls, Redis, Stopwatch, async_connection, busy_here, frees, kind,
-    lock_error, overall, per_client,
+    lock_error, overall, per_client, replace_rate,
 };
 pub use crate::{looks::*, tasks::*, world::*};
