@@ -6,20 +6,13 @@ use kit::process::Process;
 use kit::sentinels::{NAME, Sentinels};
 use tidegate::Redis;
 use tidegate::redis::RedisAddress;
+use tidegate::store::StoreErrorKind::{Configuration, Protocol, Refused, Timeout, Unavailable};
 use tokio::io::{copy, sink};
 
 use crate::*;
 
 /// A port that nobody listens to.
 const NOBODY: &str = "127.0.0.1:1";
-
-/// A listener that takes connections and says nothing.
-async fn mute() -> (tokio::net::TcpListener, String) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-    let listener = listener.expect("a free port");
-    let address = listener.local_addr().expect("an address").to_string();
-    (listener, address)
-}
 
 #[tokio::test]
 async fn a_cluster_is_found_through_any_node_that_answers() {
@@ -53,12 +46,8 @@ async fn a_cluster_with_a_password() {
         node.run::<()>("ACL SETUSER gate on >s3cret ~* &* +@all");
         node.run::<()>("ACL SETUSER default off");
     }
-    refused(cluster.url(), StoreErrorKind::Refused).await;
-    let wrong = refused(
-        cluster.url().replace("//", "//gate:wr0ng@"),
-        StoreErrorKind::Refused,
-    )
-    .await;
+    refused(cluster.url(), Refused).await;
+    let wrong = refused(cluster.url().replace("//", "//gate:wr0ng@"), Refused).await;
     assert!(!format!("{wrong} {wrong:?}").contains("wr0ng"), "{wrong:?}");
     let by_url = store(cluster.url().replace("//", "//gate:s3cret@")).await;
     let seeds = cluster.nodes.iter().map(|node| node.url());
@@ -76,19 +65,18 @@ async fn errors_name_the_node_that_is_away() {
     let mut cluster = Cluster::start(&Plan::default());
     let seed = format!("redis-cluster://{}", cluster.nodes[0].address());
     let store = store(&seed).await.timeout(SECOND);
-    let name = cluster.key_at(1, "CurrentLimiter:p");
-    let name = name.trim_start_matches("CurrentLimiter:");
-    assert_eq!(allowed(&store, &take(name, 3), 1).await, 1);
+    let take = take(&cluster.path_at(1, "p"), 3);
+    assert_eq!(allowed(&store, &take, 1).await, 1);
     let away = cluster.nodes[1].address();
     cluster.nodes[1].kill();
     eventually("it names the node", async || {
-        let error = store.take(&take(name, 3)).await.expect_err("it is away");
+        let error = store.take(&take).await.expect_err("it is away");
         error.to_string().contains(&away)
     })
     .await;
     let error = store.ready(millis(500)).await.expect_err("it is away");
     assert!(error.to_string().contains(&away), "{error}");
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert_eq!(error.kind(), Unavailable);
 }
 
 /// Nodes and sentinels name hosts that only they reach, as in another network.
@@ -101,10 +89,7 @@ async fn announced_hosts_that_are_elsewhere() {
             "CONFIG SET cluster-announce-hostname n{at}.invalid"
         ));
     }
-    let names: Vec<_> = (0..3)
-        .map(|at| cluster.key_at(at, "CurrentLimiter:p"))
-        .map(|key| key.trim_start_matches("CurrentLimiter:").to_owned())
-        .collect();
+    let names = [0, 1, 2].map(|at| cluster.path_at(at, "p"));
     let address = RedisAddress::from_url(cluster.url()).expect("a valid address");
     let unresolved = RedisStore::connect_lazy(&address).expect("a valid address");
     let decision = unresolved.timeout(SECOND).take(&take(&names[1], 3)).await;
@@ -141,16 +126,9 @@ async fn announced_hosts_that_are_elsewhere() {
 #[tokio::test]
 async fn a_single_server_is_no_cluster() {
     let server = Process::start(&["--save", ""]);
-    refused(
-        format!("redis-cluster://{}", server.address()),
-        StoreErrorKind::Configuration,
-    )
-    .await;
-    refused(
-        format!("redis-cluster://{NOBODY}"),
-        StoreErrorKind::Unavailable,
-    )
-    .await;
+    let cluster = format!("redis-cluster://{}", server.address());
+    refused(cluster, Configuration).await;
+    refused(format!("redis-cluster://{NOBODY}"), Unavailable).await;
 }
 
 /// A server that takes the connection and says nothing.
@@ -158,7 +136,7 @@ async fn a_single_server_is_no_cluster() {
 async fn connecting_is_bounded() {
     let (_mute, hangs) = mute().await;
     let started = Instant::now();
-    refused(format!("redis://{hangs}"), StoreErrorKind::Timeout).await;
+    refused(format!("redis://{hangs}"), Timeout).await;
     assert!(started.elapsed() < RedisStore::CONNECT_TIMEOUT + 2 * SECOND);
 }
 
@@ -169,7 +147,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let store = store(cluster.nodes[node].url()).await;
     let answer = store.take(&take("p", 3)).await;
     let error = answer.expect_err("another node has it");
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert_eq!(error.kind(), Configuration, "{error}");
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
 }
 
@@ -207,11 +185,7 @@ async fn an_empty_node_is_no_cluster_either() {
         "--cluster-port",
         &port(),
     ]);
-    refused(
-        format!("redis-cluster://{}", node.address()),
-        StoreErrorKind::Unavailable,
-    )
-    .await;
+    refused(format!("redis-cluster://{}", node.address()), Unavailable).await;
 }
 
 fn port() -> String {
@@ -232,34 +206,23 @@ async fn sentinels_that_are_dead_or_mute_do_not_matter() {
     );
     assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
 
-    let error = refused(
-        redis.url().replace(NAME, "others"),
-        StoreErrorKind::Configuration,
-    )
-    .await;
+    let error = refused(redis.url().replace(NAME, "others"), Configuration).await;
     assert!(
         error
             .to_string()
             .contains("no sentinel knows a master called \"others\""),
         "{error}"
     );
-    refused(
-        format!("redis-sentinel://{NOBODY}/{NAME}"),
-        StoreErrorKind::Unavailable,
-    )
-    .await;
+    refused(format!("redis-sentinel://{NOBODY}/{NAME}"), Unavailable).await;
     // A plain server is no sentinel.
-    refused(
-        format!("redis-sentinel://{}/{NAME}", redis.servers[0].address()),
-        StoreErrorKind::Protocol,
-    )
-    .await;
+    let plain = format!("redis-sentinel://{}/{NAME}", redis.servers[0].address());
+    refused(plain, Protocol).await;
 }
 
 #[tokio::test]
 async fn the_password_of_the_data_is_not_that_of_the_sentinels() {
     let redis = Sentinels::start_with(&["s3cret"]);
-    refused(redis.url(), StoreErrorKind::Refused).await;
+    refused(redis.url(), Refused).await;
     let url = redis.url().replace("//", "//:s3cret@") + "/2";
     let by_url = store(&url).await;
     assert_eq!(allowed(&by_url, &take("p", 3), 5).await, 3);
@@ -282,7 +245,7 @@ async fn the_password_of_the_data_is_not_that_of_the_sentinels() {
     };
     let with = store(only("?sentinel_password=gu4rd")).await;
     assert_eq!(allowed(&with, &take("q", 3), 5).await, 3);
-    refused(only(""), StoreErrorKind::Refused).await;
+    refused(only(""), Refused).await;
 }
 
 /// A sentinel that answers whatever it is asked, and always names this port.
@@ -293,11 +256,6 @@ async fn late_sentinel(port: u16) -> String {
 /// One that names the second port as soon as it is listened to, and never tells anybody of a
 /// failover.
 async fn silent_sentinel(first: u16, then: u16) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-    let listener = listener.expect("a free port");
-    let address = listener.local_addr().expect("an address").to_string();
     let is_heard = Arc::new(AtomicBool::new(false));
     let answer = move |command: &str| {
         let (port, epoch) = match is_heard.load(Ordering::SeqCst) {
@@ -322,29 +280,13 @@ async fn silent_sentinel(first: u16, then: u16) -> String {
             _ => "+OK\r\n".to_owned(),
         }
     };
-    tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            let answer = answer.clone();
-            tokio::spawn(async move {
-                let mut bytes = [0; 4096];
-                while let Ok(length @ 1..) = client.read(&mut bytes).await {
-                    let asked = String::from_utf8_lossy(&bytes[..length]).into_owned();
-                    let answers: String = asked.split('*').skip(1).map(&answer).collect();
-                    let _ = client.write_all(answers.as_bytes()).await;
-                }
-            });
-        }
-    });
-    address
+    answering(answer).await
 }
 
 /// A failover between the answer of the sentinels and the beginning of being listened to.
 #[tokio::test]
 async fn a_failover_that_nobody_heard_of_is_followed() {
-    let (old, new) = (
-        Process::start(&["--save", ""]),
-        Process::start(&["--save", ""]),
-    );
+    let [old, new] = [(); 2].map(|()| Process::start(&["--save", ""]));
     let sentinel = silent_sentinel(old.port, new.port).await;
     let store = store(format!("redis-sentinel://{sentinel}/{NAME}")).await;
     until("the new master is asked", || {
@@ -366,11 +308,7 @@ async fn a_replica_is_no_master_whatever_a_sentinel_says() {
     let right = store(format!("redis-sentinel://{right}/{NAME}")).await;
     assert_eq!(allowed(&right, &take("p", 3), 5).await, 3);
     let wrong = late_sentinel(replica.port).await;
-    let error = refused(
-        format!("redis-sentinel://{wrong}/{NAME}"),
-        StoreErrorKind::Unavailable,
-    )
-    .await;
+    let error = refused(format!("redis-sentinel://{wrong}/{NAME}"), Unavailable).await;
     assert!(error.to_string().contains("is no master"), "{error}");
 }
 
@@ -400,7 +338,7 @@ async fn a_user_that_may_not_load_scripts_can_call_them() {
     // What the user may not do is told without its name.
     server.run::<()>("ACL SETUSER gate -eval -evalsha");
     let error = store.take(&take("p", 3)).await.expect_err("not allowed");
-    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    assert_eq!(error.kind(), Refused, "{error}");
     let all = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
     assert!(!all.contains("gate ") && !all.contains("s3cret"), "{all}");
 }
@@ -437,7 +375,7 @@ async fn a_server_without_scripts() {
     let store = RedisStore::connect_lazy(server.url()).expect("a valid address");
     let error = store.timeout(PATIENT).take(&take("p", 3)).await;
     let error = error.expect_err("it cannot decide");
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert_eq!(error.kind(), Configuration, "{error}");
     assert!(error.to_string().contains("valkey-lua"), "{error}");
 }
 
@@ -485,7 +423,7 @@ async fn others_begin_beside_a_stuck_attempt(
     let short = store.clone().timeout(millis(50));
     for _ in 0..3 {
         let late = short.take(&take("p", 3)).await.expect_err("nobody answers");
-        assert_eq!(late.kind(), StoreErrorKind::Timeout);
+        assert_eq!(late.kind(), Timeout);
     }
     let (mut first, _) = mute.accept().await.expect("an attempt");
     let (mut second, _) = mute.accept().await.expect("another one");
@@ -642,10 +580,7 @@ async fn a_dead_master(full_coverage: bool) {
         ..Plan::default()
     });
     let store = reached(cluster.url()).await;
-    let [other, its] = [0, 1].map(|master| {
-        let key = cluster.key_at(master, "CurrentLimiter:path");
-        take(key.trim_start_matches("CurrentLimiter:"), 1_000_000)
-    });
+    let [other, its] = [0, 1].map(|at| take(&cluster.path_at(at, "path"), 1_000_000));
     let (hurt, unhurt) = (
         Load::hasty(&store, &its, 4),
         Load::patient(&store, &other, 4),

@@ -49,17 +49,14 @@ async fn a_quiet_server() {
         let server = [Process::start(&["--save", ""])];
         one_call_each(&server, &server[0].url(), is_lazy).await;
     });
-    futures_util::future::join_all(both).await;
+    join_all(both).await;
 }
 
 #[tokio::test]
 async fn a_quiet_cluster() {
-    let cluster = Cluster::start(&Plan::default());
-    one_call_each(&cluster.nodes, &cluster.url(), false).await;
-}
-
-#[tokio::test]
-async fn a_quiet_cluster_that_is_connected_to_late() {
-    let cluster = Cluster::start(&Plan::default());
-    one_call_each(&cluster.nodes, &cluster.url(), true).await;
+    let both = [false, true].map(|is_lazy| async move {
+        let cluster = Cluster::start(&Plan::default());
+        one_call_each(&cluster.nodes, &cluster.url(), is_lazy).await;
+    });
+    join_all(both).await;
 }

@@ -481,25 +481,5 @@ async fn a_database_that_is_not_there_or_not_permitted() {
 
 /// A server that answers each command so, or without an answer hangs up.
 async fn peer(answer: String) -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-    let listener = listener.expect("a free port");
-    let address = listener.local_addr().expect("an address");
-    tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            let answer = answer.clone();
-            tokio::spawn(async move {
-                let mut asked = [0; 4_096];
-                while let Ok(1..) = client.read(&mut asked).await
-                    && !answer.is_empty()
-                {
-                    let commands = asked.iter().filter(|byte| **byte == b'*').count();
-                    let answers = answer.repeat(commands);
-                    client.write_all(answers.as_bytes()).await?;
-                    asked.fill(0);
-                }
-                std::io::Result::Ok(())
-            });
-        }
-    });
-    format!("redis://{address}")
+    format!("redis://{}", answering(move |_| answer.clone()).await)
 }

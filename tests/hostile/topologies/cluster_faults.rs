@@ -30,18 +30,11 @@ async fn until_decided(load: &Load) -> Duration {
     began.elapsed()
 }
 
-/// A path whose count is kept by this master.
-fn path_of(cluster: &Cluster, master: usize) -> String {
-    let mut paths = (0..).map(|number| format!("path{number}"));
-    let is_there = |path: &String| cluster.owner(&format!("CurrentLimiter:{path}")) == master;
-    paths.find(is_there).expect("there is one")
-}
-
 /// Loads on a path of the master that is about to suffer, and on one of another master.
 async fn loads(cluster: &Cluster, store: &RedisStore, victim: usize) -> (Load, Load) {
     let other = (victim + 1) % 3;
-    let hurt = Load::hasty(store, &take(&path_of(cluster, victim), MAX), 4);
-    let unhurt = Load::patient(store, &take(&path_of(cluster, other), MAX), 4);
+    let hurt = Load::hasty(store, &take(&cluster.path_at(victim, "path"), MAX), 4);
+    let unhurt = Load::patient(store, &take(&cluster.path_at(other, "path"), MAX), 4);
     hurt.decided().await;
     unhurt.decided().await;
     (hurt, unhurt)
@@ -91,7 +84,7 @@ async fn a_dead_master_is_replaced_by_its_replica() {
 
     // Who has not asked all the time does not meet the fault at all: it looks by itself.
     sleep(2 * SECOND).await;
-    let path = path_of(&cluster, 0);
+    let path = cluster.path_at(0, "path");
     assert_eq!(allowed(&idle, &take(&path, MAX), 1).await, 1);
 
     // It comes back as a replica, and nothing is lost any more.
@@ -115,7 +108,10 @@ async fn a_hung_master_holds_up_only_its_own_slots() {
     let row = format!("SIGSTOP of a master, back {back:?} after SIGCONT");
     let counts = "what was allowed, and at most one more of each task";
     let (hurt, unhurt) = end((hurt, unhurt), &row, counts, fault).await;
-    let (allowed, counted) = (hurt.allowed(), counted(&store, &path_of(&cluster, 1)).await);
+    let (allowed, counted) = (
+        hurt.allowed(),
+        counted(&store, &cluster.path_at(1, "path")).await,
+    );
     // Those that came late count nothing; one of each task may have been done when the node was
     // stopped, unheard.
     let is_right = (allowed..=allowed + 4).contains(&counted);

@@ -172,6 +172,12 @@ impl Cluster {
         key.expect("there is one")
     }
 
+    /// A path that begins so, whose count this master keeps.
+    pub fn path_at(&self, master: usize, path: &str) -> String {
+        let key = self.key_at(master, &format!("CurrentLimiter:{path}"));
+        key.replace("CurrentLimiter:", "")
+    }
+
     /// Begins to move the slot of a key to the next master: from then on its keys are on their way.
     /// Tells the slot, and between which nodes.
     pub fn begin_move(&self, key: &str) -> (usize, usize, usize) {
