@@ -48,7 +48,7 @@ async fn is_heard_of(home: &Home, change: Change, abroad: Option<&Redis>) {
         let limiter = limiter.fair_if(at % 2 == 0);
         sleepers.spawn(async move { kind(limiter.acquire(1).await) });
     }
-    sleep(millis(300)).await;
+    sleep(millis(100)).await;
     assert!(sleepers.try_join_next().is_none(), "{name}: one is served");
     let (more, watch) = (overall(1_000, LONG), home.watch());
     match change {

@@ -187,26 +187,6 @@ async fn grants_that_have_expired_refuse_nobody() {
     }
 }
 
-/// Our own fleet moves from one generation to the next while its processes run: the hash says that
-/// no client of Redisson uses the limiter.
-#[tokio::test]
-async fn a_fleet_of_this_crate_moves_on() {
-    let server = Redis::start();
-    let redis = handle(&server.url).await;
-    for (from, to) in GENERATIONS.iter().zip(&GENERATIONS[1..]) {
-        run(&server, "FLUSHALL");
-        let limiter = RateLimiter::new(&redis, "partner").rate(overall(5, MINUTE));
-        let [old, new] = [from, to].map(|it| limiter.clone().generation(*it));
-        assert!(old.takes(2).await);
-        for limiter in [&new, &old, &new] {
-            assert!(limiter.takes(1).await, "{from:?} to {to:?}");
-        }
-        assert!(!new.takes(1).await, "{from:?} to {to:?}");
-        // Rolled back.
-        assert!(!old.takes(1).await, "{from:?} to {to:?}");
-    }
-}
-
 /// Java may come, or another release of it, while callers wait.
 #[tokio::test]
 async fn a_waiter_ends_once_another_generation_is_seen() {

@@ -13,10 +13,6 @@ fn with(on: impl Into<LimiterBackend>, permits: u64) -> RateLimiter {
     limiter.rate(overall(permits, MINUTE))
 }
 
-async fn set_by_hand(limiter: &RateLimiter, permits: u64) {
-    limiter.sets(overall(permits, MINUTE)).await;
-}
-
 /// Each of these takes a permit, and whatever it sets, the rate of so many stands.
 async fn stands(permits: u64, limiters: &[&RateLimiter]) {
     for limiter in limiters {
@@ -111,7 +107,7 @@ async fn a_process_remembers_its_rate_while_it_may_need_it() {
     let redis = handle(&server.url).await;
     let limiter = with(&redis, 5);
     assert!(limiter.takes(1).await);
-    set_by_hand(&limiter, 6).await;
+    limiter.sets(overall(6, MINUTE)).await;
     for number in 0..300 {
         let other = RateLimiter::new(&redis, format!("other {number}"));
         assert!(other.rate(overall(1, MINUTE)).takes(1).await);

@@ -2,13 +2,15 @@
 //! anything runs, and on Redis. A failure names the scene, the step, and what came of it.
 //!
 //! A step is a call and what comes of it, by default `true`. Before it stands who calls, by default
-//! the process `a`; `b` is another process. All others carry a rate of their own, in the process `a`,
-//! or in the other one if their names begin with `b`. Times are
+//! the process `a`; `b` is another process. All others are limiters with a rate or a generation of
+//! their own, in the process `a`, or in the other one if their names begin with `b`. Times are
 //! milliseconds, a rate is `PERMITS/INTERVAL+KEEP_ALIVE`, and `@` is the limiter's name.
 
-use tidegate::limiter::{Permit, RateType};
+use tidegate::limiter::RateType;
 
 use crate::*;
+
+const GENERATIONS: [Generation; 3] = [Generation::First, Generation::Second, Generation::Third];
 
 const ON_BOTH: &[(&str, &str)] = &[
     (
@@ -201,7 +203,29 @@ const ON_REDIS: &[(&str, &str)] = &[
          take 1; x: stored = 20; x: stands = 20; by: lives 1501; sleep 3200; look EXISTS @ \
          {@}:value {@}:permits = 0",
     ),
+    (
+        "earlier generations lack something, which is said",
+        "first 3/3600000; x: generation 1; x: back 1 = Unsupported; x: fair wait 1 = Unsupported; \
+         x: take 1; y: generation 2; y: back 1 = Unsupported; y: fair wait 1 = Unsupported; \
+         y: take 1",
+    ),
+    // While its processes run: the hash says that no client of Redisson uses the limiter.
+    (
+        "our own fleet moves from the first generation to the second, and back",
+        "x: new 5/60000; y: new 5/60000; x: generation 1; y: generation 2; x: take 2; y: take 1; \
+         x: take 1; y: take 1; y: take 1 = false; x: take 1 = false",
+    ),
+    (
+        "our own fleet moves from the second generation to the third, and back",
+        "x: new 5/60000; y: new 5/60000; x: generation 2; y: generation 3; x: take 2; y: take 1; \
+         x: take 1; y: take 1; y: take 1 = false; x: take 1 = false",
+    ),
 ];
+
+const IN_MEMORY: (&str, &str) = (
+    "earlier generations are not in memory",
+    "first 3/60000; x: generation 1; x: take 1 = Unsupported",
+);
 
 /// `none`, or a rate as steps write it.
 fn rate(text: &str) -> Option<Rate> {
@@ -242,51 +266,61 @@ async fn play(
     for step in steps.split("; ") {
         let (who, call) = step.split_once(": ").unwrap_or(("a", step));
         let (call, expected) = call.split_once(" = ").unwrap_or((call, "true"));
-        let fair = call.strip_prefix("fair ");
+        let (at, fair) = (format!("{scene}: {step}"), call.strip_prefix("fair "));
         let process = if who.starts_with('b') { &b } else { &a };
         let limiter = all.get(who).unwrap_or(process).fair_if(fair.is_some());
         let (call, of) = fair.unwrap_or(call).split_once(' ').unwrap_or((call, ""));
         let numbers = of.split(' ').map(|number| number.parse().unwrap_or(0));
         let [number, time] = [0, 1].map(|at| numbers.clone().nth(at).unwrap_or(0));
         let new = || rate(of).expect("a rate");
+        let stored = async || {
+            let stored = limiter.stored_rate().await;
+            told(stored.map(|stored| stored.map_or(0, |rate| rate.permits())))
+        };
         let seen = match call {
             "new" => yes(all.insert(who, limiter.rate(new()))),
+            "generation" => {
+                yes(all.insert(who, limiter.generation(GENERATIONS[number as usize - 1])))
+            }
             "sleep" => sleep(millis(number)).map(yes).await,
             "redis" => yes(server.map(|server| run(server, &of.replace('@', &name)))),
             "gone" => {
-                within(PATIENT, step, async || !limiter.is_there().await)
+                within(PATIENT, &at, async || !limiter.is_there().await)
                     .map(yes)
                     .await
             }
             "look" => server.map_or_else(String::new, |it| it.run(&of.replace('@', &name))),
-            "permit" => {
-                permit = Some(limiter.acquire_permit(number).await.expect(step));
-                permit.as_ref().map_or(0, Permit::permits).to_string()
-            }
+            "permit" => match limiter.acquire_permit(number).await {
+                Ok(got) => permit.insert(got).permits().to_string(),
+                Err(error) => told(Err::<u64, _>(error)),
+            },
             "drop" => yes(permit.take()),
-            "keep" => limiter.replaces(new()).map(yes).await,
+            "keep" => told(replace_rate(&limiter, new()).await),
             "release" => told(permit.take().expect("a permit").release().await),
             "first" => told(limiter.try_set_rate(new()).await),
             "set" => told(limiter.set_rate(new()).await.map(|()| true)),
             "has" => told(limiter.stored_rate().await.map(|stored| stored == rate(of))),
-            "stored" => limiter.stored().await.to_string(),
-            "stands" if limiter.takes(1).await => limiter.stored().await.to_string(),
+            "stored" => stored().await,
+            "stands" => match told(limiter.try_acquire(1).await).as_str() {
+                "true" => stored().await,
+                other => other.to_owned(),
+            },
             "take" => told(limiter.try_acquire(number).await),
             "within" => told(limiter.try_acquire_for(number, millis(time)).await),
             "wait" => told(limiter.acquire(number).await.map(|()| true)),
             "back" => told(limiter.release(number).await),
             "free" => told(limiter.available_permits().await),
             "lives" => {
-                let remaining = limiter.remaining().await.expect(step);
+                let remaining = limiter.remaining().await.expect(&at);
                 remaining.is_some_and(|it| it <= millis(number)).to_string()
             }
             "there" => told(limiter.exists().await),
             "expire" => told(limiter.expire(millis(number)).await),
             "delete" => told(limiter.delete().await),
-            other => panic!("{scene}: {other}"),
+            _ => panic!("no such call: {at}"),
         };
         if seen != expected {
-            return Err(format!("{scene}: {step}: {seen}"));
+            return Err(format!("{at}: {seen}"));
         }
     }
     Ok(())
@@ -299,7 +333,7 @@ fn check(played: Vec<Result<(), String>>) {
 
 #[tokio::test(start_paused = true)]
 async fn in_memory() {
-    let all = ON_BOTH.iter().map(|(scene, steps)| {
+    let all = ON_BOTH.iter().chain([&IN_MEMORY]).map(|(scene, steps)| {
         let limiters = MemoryLimiters::default();
         let on = [limiters.another_client(), limiters].map(LimiterBackend::from);
         play(scene, steps, on, None)

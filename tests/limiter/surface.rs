@@ -74,20 +74,3 @@ async fn a_window_of_the_first_generation_is_free_again() {
         eventually("all are free", async || limiter.free().await == 4).await;
     }
 }
-
-/// What an earlier generation does not have is said.
-#[tokio::test]
-async fn earlier_generations_lack_something() {
-    let server = kit::Redis::start();
-    let limiter = limiter(&handle(&server.url).await, 3, HOUR.as_millis() as u64).await;
-    let unsupported = Some(LimiterErrorKind::Unsupported);
-    for generation in [Generation::First, Generation::Second] {
-        let limiter = limiter.clone().generation(generation);
-        assert_eq!(kind(limiter.release(1).await), unsupported);
-        assert_eq!(kind(limiter.clone().fair().acquire(1).await), unsupported);
-        assert!(limiter.takes(1).await);
-    }
-    let memory = crate::limiter(crate::in_memory(), 3, 60_000).await;
-    let memory = memory.generation(Generation::First);
-    assert_eq!(kind(memory.try_acquire(1).await), unsupported);
-}

@@ -1,6 +1,5 @@
 //! Attacks on `RateLimiter`: callers that leave at every moment, rates that change under those who
-//! wait, processes that disagree about the rate, releases of others' permits, outages, foreign
-//! values, and settings at their ends.
+//! wait, releases of others' permits, outages, foreign values, and settings at their ends.
 
 mod aborts;
 mod bad_state;
