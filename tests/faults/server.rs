@@ -77,17 +77,6 @@ async fn counts_are_evicted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn busy_with_a_slow_command() {
-    let server = Redis::start();
-    let fault = Fault::at("DEBUG SLEEP", &server.url).await;
-    let fault = fault.gives(&[Timeout]).begins();
-    // Answers when it is over.
-    run(&server, "DEBUG SLEEP 0.4");
-    fault.lasts(Duration::ZERO).await;
-    fault.ends().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn not_there_at_the_start() {
     let mut server = Redis::start();
     server.kill();
@@ -125,28 +114,6 @@ async fn a_new_master_behind_the_same_name() {
     fault.ends().await;
 }
 
-/// A replica that may not answer with what is stale, of a master that is gone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_without_its_master() {
-    let server = Redis::start_with(&["--replica-serve-stale-data", "no"]);
-    let fault = Fault::at("MASTERDOWN", &server.url).await;
-    let fault = fault.gives(&[Unavailable, ReadOnly]).begins();
-    server.follow(NOBODY);
-    fault.lasts(WHILE).await;
-    run(&server, "REPLICAOF NO ONE");
-    fault.ends().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_clients_are_paused() {
-    let (server, pause) = (Redis::start(), "CLIENT PAUSE 400 ALL");
-    let fault = Fault::at(pause, &server.url).await;
-    let fault = fault.gives(&[Timeout]).begins();
-    run(&server, pause);
-    fault.lasts(WHILE).await;
-    fault.ends().await;
-}
-
 /// Past its threshold the server answers BUSY; until then it does not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn somebody_elses_script_does_not_end() {
@@ -166,28 +133,51 @@ async fn somebody_elses_script_does_not_end() {
     fault.ends().await;
 }
 
-/// A flood of flushes: each call may find its script gone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_are_flushed() {
+/// One command begins it, and another one ends it, if it does not end by itself.
+async fn commands(
+    name: &'static str,
+    arguments: &[&str],
+    [begin, end]: [&str; 2],
+    kinds: &[StoreErrorKind],
+) {
+    let server = Redis::start_with(arguments);
+    let fault = Fault::at(name, &server.url).await.gives(kinds).begins();
+    run(&server, begin);
+    fault.lasts(WHILE).await;
+    run(&server, end);
+    fault.ends().await;
+}
+
+/// It is commanded so often, with a pause before each time.
+async fn again(
+    name: &'static str,
+    command: &str,
+    times: u32,
+    pause: Duration,
+    or: &[StoreErrorKind],
+) {
     let server = Redis::start();
-    let fault = Fault::at("SCRIPT FLUSH, 200 times", &server.url).await;
-    let fault = fault.begins();
-    for _ in 0..200 {
-        run(&server, "SCRIPT FLUSH");
-        fault.lasts(millis(2)).await;
+    let fault = Fault::at(name, &server.url).await.or(or).begins();
+    for _ in 0..times {
+        fault.lasts(pause).await;
+        run(&server, command);
     }
     fault.ends().await;
 }
 
-/// A connection that is closed between two calls is replaced without a word.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_by_the_server() {
-    let server = Redis::start();
-    let fault = Fault::at("CLIENT KILL, 5 times", &server.url).await;
-    let fault = fault.or(&[Unavailable]).begins();
-    for _ in 0..5 {
-        fault.lasts(WHILE / 2).await;
-        run(&server, "CLIENT KILL TYPE normal SKIPME yes");
-    }
-    fault.ends().await;
+const PAUSE: &str = "CLIENT PAUSE 400 ALL";
+
+kit::cases! {
+    // The first command answers when it is over.
+    busy_with_a_slow_command: commands("DEBUG SLEEP", &[], ["DEBUG SLEEP 0.4", "PING"], &[Timeout]);
+    all_clients_are_paused: commands(PAUSE, &[], [PAUSE, "PING"], &[Timeout]);
+    // A replica that may not answer with what is stale, of a master that is gone.
+    a_replica_without_its_master: commands(
+        "MASTERDOWN", &["--replica-serve-stale-data", "no"],
+        ["REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"], &[Unavailable, ReadOnly]);
+    // Each call may find its script gone.
+    scripts_are_flushed: again("SCRIPT FLUSH, 200 times", "SCRIPT FLUSH", 200, millis(2), &[]);
+    // A connection that is closed between two calls is replaced without a word.
+    killed_by_the_server: again("CLIENT KILL, 5 times", "CLIENT KILL TYPE normal SKIPME yes", 5,
+        WHILE / 2, &[Unavailable]);
 }

@@ -16,7 +16,7 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let certificates = Certificates::new();
+        let certificates = Certificates::make();
         let (redis, tls_url) = certificates.server("good", "authority", "no");
         Self {
             redis,
