@@ -129,6 +129,12 @@ async fn a_single_server_is_no_cluster() {
     let cluster = format!("redis-cluster://{}", server.address());
     refused(cluster, Configuration).await;
     refused(format!("redis-cluster://{NOBODY}"), Unavailable).await;
+    // One that is a cluster, but serves nothing: as a node is that was never added.
+    let port = redis_test::utils::get_random_available_port().to_string();
+    let arguments = ["--cluster-enabled", "yes", "--cluster-port", &port];
+    let node = Process::start(&arguments);
+    let cluster = format!("redis-cluster://{}", node.address());
+    refused(cluster, Unavailable).await;
 }
 
 /// A server that takes the connection and says nothing.
@@ -172,24 +178,6 @@ async fn a_mute_master_does_not_hold_up_the_connection() {
         best.as_millis()
     );
     assert!(best < millis(1_500), "{best:?}");
-}
-
-/// One that is a cluster, but serves nothing: as a node is that was never added.
-#[tokio::test]
-async fn an_empty_node_is_no_cluster_either() {
-    let node = Process::start(&[
-        "--save",
-        "",
-        "--cluster-enabled",
-        "yes",
-        "--cluster-port",
-        &port(),
-    ]);
-    refused(format!("redis-cluster://{}", node.address()), Unavailable).await;
-}
-
-fn port() -> String {
-    redis_test::utils::get_random_available_port().to_string()
 }
 
 #[tokio::test]
@@ -316,21 +304,10 @@ async fn a_replica_is_no_master_whatever_a_sentinel_says() {
 #[tokio::test]
 async fn a_user_that_may_not_load_scripts_can_call_them() {
     let server = Process::start(&["--save", ""]);
-    server.run::<()>(
-        "ACL SETUSER gate on >s3cret ~CurrentLimiter:* ~{CurrentLimiter:* +eval +evalsha",
-    );
-    for command in [
-        "zcard",
-        "zrange",
-        "zadd",
-        "get",
-        "set",
-        "pexpire",
-        "time",
-        "zremrangebyrank",
-    ] {
-        server.run::<()>(&format!("ACL SETUSER gate +{command}"));
-    }
+    let called = "+zcard +zrange +zadd +get +set +pexpire +time +zremrangebyrank";
+    let keys = "~CurrentLimiter:* ~{CurrentLimiter:*";
+    let user = format!("ACL SETUSER gate on >s3cret {keys} +eval +evalsha {called}");
+    server.run::<()>(&user);
     let url = server.url().replace("//", "//gate:s3cret@");
     let store = store(&url).await;
     assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);

@@ -30,7 +30,7 @@ fn assert_hides(text: &str, secret: &[u8]) {
 
 /// With a certificate of a client by each authority.
 fn certificates() -> Certificates {
-    let all = Certificates::new();
+    let all = Certificates::make();
     all.certify("client", "authority", HERE, "10");
     all.certify("other", "unknown", HERE, "10");
     all

@@ -79,7 +79,7 @@ mod tls {
 
     #[test]
     fn only_what_is_trusted() {
-        let certificates = Certificates::new();
+        let certificates = Certificates::make();
         let (_server, url) = certificates.server("good", "authority", "no");
         let trusted = certificates.folder().join("authority.crt");
         assert!(connects(&url, Some(&trusted)), "no connection");

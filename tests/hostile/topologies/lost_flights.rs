@@ -5,7 +5,6 @@
 
 mod callers;
 mod connecting;
-mod refusals;
 mod topologies;
 mod waiters;
 
@@ -28,6 +27,20 @@ const LOSSES: [FlightFault; 5] = [
     FlightFault::Lose(Part::SecondHalf),
     FlightFault::Lose(Part::Middle),
     FlightFault::Lose(Part::Last),
+];
+
+const LOADING: &str = "-LOADING Redis is loading the dataset in memory";
+const NOPERM: &str = "-NOPERM User gate has no permissions to run the 'evalsha' command";
+
+/// Errors of the server instead of answers: whoever is refused hears so, and nobody else loses an
+/// answer or the connection.
+const REFUSALS: [FlightFault; 6] = [
+    FlightFault::Replace(Part::All, LOADING),
+    FlightFault::Replace(Part::FirstHalf, LOADING),
+    FlightFault::Replace(Part::Last, LOADING),
+    FlightFault::Replace(Part::All, NOPERM),
+    FlightFault::Replace(Part::Middle, NOPERM),
+    FlightFault::Replace(Part::Last, NOPERM),
 ];
 
 /// Those that can look like a flight of few questions.
@@ -394,4 +407,6 @@ tests! {
     a_reply_too_many_within_a_flight: all_at_once(&Kind::all(), 2, &extras(Spot::Within));
     a_reply_too_many_after_a_flight: all_at_once(&Kind::all(), 2, &extras(Spot::After));
     a_reply_too_many_for_a_caller_alone: one_by_one(&Kind::all(), &ADDITIONS);
+    a_flight_is_refused_under_callers_of_all_kinds: all_at_once(&Kind::all(), 2, &REFUSALS);
+    a_flight_is_refused_under_few_callers: in_groups(&GROUPS, &REFUSALS);
 }

@@ -21,7 +21,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    pub fn new() -> Self {
+    pub fn make() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let all = Self { folder };
         for name in ["authority", "unknown"] {
