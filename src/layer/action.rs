@@ -9,7 +9,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decisions::{Deciding, Outcome, RequestPermits, WaitingTake};
+use super::decisions::{AskedTake, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outer_layers::Outage;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
@@ -43,9 +43,9 @@ pub(crate) enum Action {
     WaitForTurn(WaitingTake),
 }
 
-/// How far a request is that has just arrived: its take is decided or asked about, or an action is
-/// done without a decision.
-pub(super) type Begun = Result<Deciding, Action>;
+/// How far a request is that has just arrived: what is done with it, or the question about its take.
+/// Until that is answered it keeps the instance of the inner service that was polled ready.
+pub(super) type Begun = Result<Action, AskedTake>;
 
 /// Why a request or a call does not go on.
 #[derive(Clone)]

@@ -83,19 +83,20 @@ impl Gate {
     #[inline]
     pub(super) fn begin<B>(self: &Arc<Self>, request: Request<B>) -> (Begun, Request<B>) {
         let Some(rule) = self.rule_or_count() else {
-            return (Err(Action::Pass), request);
+            return (Ok(Action::Pass), request);
         };
         self.inspect(&rule, Some(request.headers()));
         // A request whose head is not read stays in one piece: taking it apart and putting it
         // together again is a good part of what a decision costs.
         if !self.reads_head(&rule, &request) {
             let take = Take::new(rule, Key::default());
-            return (Ok(self.decide(take, Some(request.extensions()))), request);
+            let deciding = self.decide(take, Some(request.extensions()));
+            return (self.act_when_decided(deciding), request);
         }
         let (mut head, body) = request.into_parts();
         let begun = match self.read_head(rule, &mut head) {
-            Ok(take) => Ok(self.decide(take, Some(&head.extensions))),
-            Err(action) => Err(*action),
+            Ok(take) => self.act_when_decided(self.decide(take, Some(&head.extensions))),
+            Err(action) => Ok(*action),
         };
         (begun, Request::from_parts(head, body))
     }

@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri};
 use tokio::time::Instant;
 
-use super::action::{Action, Admission, Refusal, forbid_storing, marked};
+use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
 use super::decisions::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::headers::{set_retry_after, shown_retry_after, whole_seconds};
@@ -37,6 +37,17 @@ impl Gate {
         {
             Ok(outcome) => self.act(outcome),
             Err(action) => *action,
+        }
+    }
+
+    /// The action of a request whose take is decided, or the question about it.
+    #[inline]
+    #[allow(clippy::result_large_err, reason = "a box would cost an allocation")]
+    pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Begun {
+        match deciding {
+            Deciding::Done(outcome) => Ok(self.act(outcome)),
+            Deciding::Waiting(waiting) => Ok(Action::WaitForTurn(waiting)),
+            Deciding::Asked(asked) => Err(asked),
         }
     }
 

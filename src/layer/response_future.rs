@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::action::{Action, Admission, Begun, marked};
-use super::decisions::{AskedTake, Deciding};
+use super::decisions::AskedTake;
 use super::gate::Gate;
 use super::outer_layers::WaitingSince;
 use super::upload::Upload;
@@ -125,7 +125,6 @@ where
         request: Request<B>,
         gate: &Arc<Gate>,
     ) -> Self {
-        let begun = begun.map_or_else(Ok, |deciding| decided(gate, deciding));
         let admitted = match begun {
             Ok(Action::Pass) => None,
             Ok(Action::Admit(admitted)) => Some(admitted),
@@ -155,7 +154,7 @@ where
     S::Error: 'static,
     B: HttpBody + Send + 'static,
 {
-    fn after(begun: Result<Action, AskedTake>, mut kept: KeptRequest<S, B>) -> Self
+    fn after(begun: Begun, mut kept: KeptRequest<S, B>) -> Self
     where
         S: Clone,
     {
@@ -252,18 +251,6 @@ where
     }
 }
 
-/// The action of a request whose take is decided, or the question about it: until it is answered the
-/// request keeps the instance of the inner service that was polled ready.
-#[inline]
-#[allow(clippy::result_large_err, reason = "a box would cost an allocation")]
-fn decided(gate: &Arc<Gate>, deciding: Deciding) -> Result<Action, AskedTake> {
-    match deciding {
-        Deciding::Done(outcome) => Ok(gate.act(outcome)),
-        Deciding::Waiting(waiting) => Ok(Action::WaitForTurn(waiting)),
-        Deciding::Asked(asked) => Err(asked),
-    }
-}
-
 impl<S: Service<Request<B>>, B: HttpBody + Send + 'static> KeptRequest<S, B> {
     /// Answers with the response that this makes in the form of the request.
     fn respond(
@@ -309,7 +296,7 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Asking { asked, kept } => {
                     let gate = &kept.as_ref().expect(DONE).gate;
-                    let begun = decided(gate, ready!(asked.poll(&gate.decider, cx)));
+                    let begun = gate.act_when_decided(ready!(asked.poll(&gate.decider, cx)));
                     ResponseState::after(begun, kept.take().expect(DONE))
                 }
                 StateProj::Choosing { action, kept } => {
