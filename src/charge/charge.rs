@@ -302,11 +302,6 @@ impl Charge {
         Meter::new(Charges::single(self.clone()))
     }
 
-    /// Whether somebody else has a clone of it, such as a handler that settles it later.
-    pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.inner) > 1
-    }
-
     /// Notes how many bytes the body of the response has, if it is known.
     pub(crate) fn note_length(&self, bytes: Option<u64>) {
         if bytes.is_some() {

@@ -130,7 +130,8 @@ impl Admission {
         };
         if let Some(mut answer) = self.answer {
             answer.stop_keeping_open();
-            if self.rule.settles() || answer.is_shared() {
+            // A meter knows what a body says of itself, also one that is made further out.
+            if response.body().size_hint().exact().is_none() {
                 let length = response.headers().get(CONTENT_LENGTH);
                 answer.note_length(length.and_then(|it| it.to_str().ok()?.parse().ok()));
             }
