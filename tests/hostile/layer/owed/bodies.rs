@@ -258,6 +258,30 @@ async fn servers_and_their_ends() {
     }
 }
 
+/// What a middleware around the layer counts, of a body whose length only a field says.
+#[tokio::test]
+async fn a_meter_around_the_layer_knows_the_length() {
+    let (limits, layer, rule) = chat();
+    let fields = [(http::header::CONTENT_LENGTH, "40")];
+    let handler = async move || (fields, Body::new(body(&[Data(25), Data(15)])));
+    let metered = async |answer: Response<Body>| {
+        let charges = Charges::from_extensions(answer.extensions());
+        answer.map(|body| Body::new(charges.of("p").settle_on_end(body, length)))
+    };
+    let app = Router::new().route("/", get(handler).layer(layer));
+    let app = app.layer(axum::middleware::map_response(metered));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let answer = asked(address, false, Method::GET).await.expect("an answer");
+    answer.into_body().collect().await.expect("a body");
+    let is_settled = async || {
+        flushed(&limits).await;
+        used(&**limits.shared_store(), &rule, "k").await == 40
+    };
+    eventually("what was used", is_settled).await;
+}
+
 /// The answer of a server to one request without a body.
 async fn asked(
     server: SocketAddr,
