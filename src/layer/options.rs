@@ -34,7 +34,7 @@ pub(crate) struct Options {
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
     /// Gives back by the response, beside what the rule says.
     pub(super) refund_if: Option<Arc<RefundIf>>,
-    /// Who is told of shares of calendar quotas, and of keys that are locked out.
+    /// The callbacks for shares of calendar quotas, and for keys that are locked out.
     pub(crate) listeners: Listeners,
     /// Before what a file says.
     pub(crate) headers: Option<Headers>,

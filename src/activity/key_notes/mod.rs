@@ -12,8 +12,8 @@ use crate::decision::Verdict;
 use crate::key::Key;
 use crate::rule::Rule;
 
-/// What is noted of the keys of a path, for pages and the fleet. While nobody watches, it is
-/// nothing.
+/// Keeps notes of the keys of a path, for pages and the fleet. While nobody watches, it keeps
+/// none.
 #[derive(Debug, Default)]
 pub(crate) struct KeyNotes {
     limited: Option<Arc<LimitedKeys>>,

@@ -1,4 +1,4 @@
-//! What is counted, noted and logged of the outcomes of takes.
+//! Counts, notes and logs the outcomes of takes.
 
 #[cfg(feature = "tracing")]
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Decider {
             Outcome::Allowed(charge, ..) => self.count_decision(charge.take(), charge.decision()),
             Outcome::Denied(take, decision) => {
                 self.count_decision(take, decision);
-                // Who is blocked is in a list of its own.
+                // Blocked keys have a list of their own.
                 if decision.source() != Source::Operator {
                     self.note_denied(take, decision);
                 }

@@ -18,9 +18,9 @@ pub(crate) struct Decider {
     pub(crate) store: Arc<OnceLock<Arc<dyn Store>>>,
     /// What the store can do. It is kept, because a router may make a service for each request.
     capabilities: OnceLock<Capabilities>,
-    /// What is counted for the path, with the charges that are open.
+    /// The counters, notes and open charges of the path.
     pub(crate) path: Arc<PathState>,
-    /// What is given back without somebody who waits for it.
+    /// Gives back what no caller waits for.
     pub(crate) refunds: RefundQueue,
     /// Keys that an operator lets through, blocks or raises.
     pub(crate) operator_keys: Arc<OperatorKeys>,
@@ -49,7 +49,7 @@ pub(crate) enum RuleSource {
     Named { rules: SharedRules, path: Arc<str> },
 }
 
-/// What was logged, so that it is not logged again. Another store has failures of its own.
+/// Remembers what was logged, so that it is logged once. Another store has failures of its own.
 #[derive(Default)]
 pub(crate) struct PathLog {
     /// The rule wants a fallback that the store does not have.
