@@ -91,6 +91,9 @@ pub(crate) struct WaitPlace {
     at: Option<(QueueId, Rank)>,
     /// When it is overdue, by its answers. `None` while only fallbacks have denied it.
     overdue_at: Option<Instant>,
+    /// A later answer that says until then says the same: a question that spends less time on the
+    /// way than the one before it arrives too early by that.
+    same_until: Option<Instant>,
     /// `Some` if it was overdue and denied once more, so that nobody passes it before it is again:
     /// how many of its queue had been admitted then.
     unpassed: Option<u64>,
@@ -200,6 +203,7 @@ impl WaitQueues {
             bounded_by,
             at: None,
             overdue_at: None,
+            same_until: None,
             unpassed: None,
             returns: AtomicU64::default(),
             sleeper,
@@ -458,7 +462,8 @@ impl WaitPlace {
         let now = Instant::now();
         let mut queues = lock(&self.queues.counts);
         // Who has only looked was not denied.
-        let is_due = |at| at <= by.asked_at && by.free_at.is_some();
+        let is_same = by.overdue_at <= self.same_until;
+        let is_due = |at| at <= by.asked_at && by.free_at.is_some() && !is_same;
         if by.overdue_at.is_some() && self.overdue_at.is_none_or(is_due) {
             let queue = queues.of.get(&by.queue);
             let again = self.overdue_at.and(queue.map(|it| it.admitted).or(Some(0)));
@@ -466,6 +471,8 @@ impl WaitPlace {
             let is_passed = queue.is_some_and(|it| it.line.has_cheaper(by.cost));
             self.unpassed = again.filter(|_| self.unpassed != again || !is_passed);
             self.overdue_at = by.overdue_at;
+            let took = now.saturating_duration_since(by.asked_at);
+            self.same_until = by.overdue_at.and_then(|at| at.checked_add(took));
         }
         let is_overdue = self.unpassed.is_some() || self.overdue_at.is_some_and(|at| at <= now);
         let rank = Rank::new(by.lane, self.arrival, by.cost, is_overdue);
