@@ -1,6 +1,7 @@
 //! Whose turn it is among those that wait: the bound on being passed.
 
 use kit::near;
+use kit::random::Random;
 use tidegate::store::Ask;
 
 use crate::*;
@@ -73,6 +74,22 @@ async fn a_costly_call_has_its_turn_among_cheap_ones() {
         }
     }
     assert_eq!(late, Vec::<String>::new());
+}
+
+/// The same where each question spends another time on the way, so that the next one may arrive
+/// before its units are free.
+#[tokio::test(start_paused = true)]
+async fn a_costly_call_has_its_turn_where_questions_are_late() {
+    for algorithm in Algorithm::ALL {
+        for seed in 0..20 {
+            let random = Arc::new(std::sync::Mutex::new(Random::new(seed)));
+            let late = move || millis(random.lock().expect("no panic").below(40));
+            let store = Stub::delayed(paused(), move || (late(), Duration::ZERO));
+            let store = store.capabilities_fn(|memory| memory.capabilities());
+            let waited = costly_wait(rule(algorithm, 100), store).await;
+            assert!(waited <= millis(2_900), "{algorithm:?} {seed}: {waited:?}");
+        }
+    }
 }
 
 /// The same on Redis, where everything takes longer.
