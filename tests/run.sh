@@ -24,7 +24,8 @@ redis-server --version
 export INSTA_UPDATE=no
 
 # All with the same packages and features: then the crate and its dependencies are built once.
-test=(cargo test -p tidegate -p tidegate-base -p tidegate-redisson -p tidegate-tests --all-features --no-fail-fast)
+packages=(-p tidegate -p tidegate-base -p tidegate-redisson -p tidegate-tests --all-features)
+test=(cargo test "${packages[@]}" --no-fail-fast)
 
 # Each argument is a line of options; their tests run simultaneously, and what they say is shown one
 # after the other. Most tests wait for servers and clocks most of the time, so they share two cores
@@ -66,9 +67,10 @@ case "${1:-}" in
   "")
     echo "tests/run.sh: the tests of laws and behaviour: about five minutes on two cores"
     binaries=(structure laws histories store layer limiter lock topologies)
-    # Some tests start them. Two packages, as in the README's first command.
-    step "examples" cargo build --features limiter,lock,calendar --example web_app --example plans \
-      --example joint --example login_failures --example shutdown --example budgets
+    # Some tests start them. In the profile of the tests, as the crate is built once then.
+    examples=(web_app plans joint login_failures shutdown budgets)
+    step "examples" cargo build --profile test "${packages[@]}" -p tidegate-web-app \
+      "${examples[@]/#/--example=}"
     step "build" "${test[@]}" --no-run --lib "${binaries[@]/#/--test=}"
     step "tests" simultaneously \
       "--lib --test=structure --test=laws --test=histories" \
