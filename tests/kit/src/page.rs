@@ -11,6 +11,7 @@ use tidegate::{Header, Limits, Page, Quota, RedisStore, Resilient, Rule};
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
+use crate::http::number;
 use crate::{PATIENT, Redis, millis};
 
 /// Where the page's own browser is.
@@ -84,6 +85,20 @@ impl App {
         Self { limits, router }
     }
 
+    /// With a route for each rule. `x-user` of a request is the key, if the rule names no other,
+    /// `x-plan` the plan and `x-cost` the cost.
+    pub fn of_rules(limits: Limits, page: impl FnOnce(Page) -> Page) -> Self {
+        let limits = limits.key(Header::new("x-user"));
+        let limits = limits.plan(|head| head.headers.get("x-plan")?.to_str().ok());
+        let mut router = Router::new().nest_service("/limits", page(limits.page()).router());
+        for rule in limits.rules().load().iter() {
+            let (layer, cost) = (limits.layer(rule.path()), rule.cost());
+            let layer = layer.cost(move |it| number(&it.headers, "x-cost").unwrap_or(cost));
+            router = router.route(&format!("/{}", rule.path()), get("found").layer(layer));
+        }
+        Self { limits, router }
+    }
+
     pub async fn send(&self, request: Request<Body>) -> Answer {
         send(&self.router, request).await
     }
@@ -128,16 +143,6 @@ impl App {
         self.done("let-through", about(name, seconds)).await
     }
 
-    /// The user is blocked, or no longer after 0 seconds.
-    pub async fn block(&self, name: &str, seconds: u64) -> Value {
-        self.done("block", about(name, seconds)).await
-    }
-
-    /// The user's count is forgotten.
-    pub async fn reset(&self, name: &str) -> Value {
-        self.done("reset", about(name, 0)).await
-    }
-
     /// What the page says of the user.
     pub async fn look(&self, name: &str) -> Value {
         self.done("key", about(name, 0)).await
@@ -146,10 +151,6 @@ impl App {
     /// Its key is limited now.
     pub async fn use_up(&self, name: &str) {
         while self.search(name).await != 429 {}
-    }
-
-    pub async fn used(&self, name: &str) -> u64 {
-        2 - crate::left(&self.limits, "search", user(name)).await
     }
 
     /// Waits until this view satisfies it, at most so long.
@@ -168,12 +169,6 @@ impl App {
     /// Waits until this view satisfies it.
     pub async fn until(&self, view: &str, holds: impl Fn(&Value) -> bool) -> Value {
         self.wait(view, PATIENT, holds).await
-    }
-
-    /// Waits until so many processes are in the fleet.
-    pub async fn fleet_of(&self, processes: usize) -> Value {
-        let are_there = |it: &Value| count(&it["processes"]) == Some(processes);
-        self.until("fleet", are_there).await
     }
 
     /// Waits until it has reported to its Redis.

@@ -4,5 +4,4 @@ mod answers;
 mod counted;
 mod holding;
 mod kept;
-mod page;
 mod upgrades;

@@ -50,46 +50,9 @@ async fn it_answers_with_and_without_a_slash_wherever_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn methods_and_unknown_paths_are_answered_as_http_says() {
-    let app = App::new(Page::allow_changes);
-    let paths = words("/ /style.css /api/now /api/hour /api/limited /api/fleet");
-    for path in paths.into_iter().chain([""]) {
-        let path = format!("/limits{path}");
-        let whole = app.get(&path).await;
-        assert_eq!(whole.status, 200, "{path}");
-        let head = app.send(empty(Method::HEAD, &path)).await;
-        assert_eq!((head.status, &*head.text), (200, ""), "{path}");
-        assert_eq!(head.field("content-type"), whole.field("content-type"));
-        for method in ["POST", "PUT", "DELETE", "PATCH"] {
-            let method = Method::from_bytes(method.as_bytes()).expect("a method");
-            let answer = app.send(empty(method.clone(), &path)).await;
-            assert_eq!(answer.status, 405, "{method} {path}");
-            let allowed = answer.field("allow");
-            assert!(allowed.contains("GET"), "{method} {path} {answer:?}");
-        }
-    }
-    for path in ["key", "reset", "let-through"] {
-        let answer = app.get_view(path).await;
-        let seen = (answer.status, answer.field("allow"));
-        assert_eq!(seen, (405, "POST"), "{path}");
-    }
-    for path in words(
-        "/api /api/ /api/nothing /api/now/ /api/now/x /api/NOW /../style.css /%2e%2e/Cargo.toml
-        /..%2f..%2fetc%2fpasswd /%00 /%ff%fe /index.html%00.js /api/now%0d%0ax:y /assets/../mod.rs
-        /page.rs /mod.rs",
-    ) {
-        let answer = app.get(&format!("/limits{path}")).await;
-        assert_eq!(answer.status, 404, "{path}: {answer:?}");
-    }
-    assert_eq!(app.get("/limitsapi/now").await.status, 404);
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_is_known_is_not_sent_again() {
     let app = App::new(|page| page);
-    sleep(millis(1_500)).await;
-    app.use_up("alice").await;
-    sleep(Duration::from_secs(2)).await;
+    app.play("wait 1500; use-up alice; wait 2000").await;
     let ask = async |view: &str, known: &str| {
         let mut request = empty(Method::GET, &format!("/limits/api/{view}"));
         let value = known.parse().expect("a value");
@@ -117,9 +80,7 @@ async fn what_is_known_is_not_sent_again() {
     }
     // What is new is told, whatever was known.
     let before = app.get_view("limited").await;
-    sleep(Duration::from_secs(2)).await;
-    app.use_up("bob").await;
-    sleep(Duration::from_secs(2)).await;
+    app.play("wait 2000; use-up bob; wait 2000").await;
     assert_eq!(ask("limited", before.field("etag")).await.status, 200);
 }
 

@@ -2,7 +2,6 @@
 
 use kit::cluster::Plan;
 
-use super::let_through::obeys;
 use super::*;
 
 /// A child that is killed when a test ends or fails.
@@ -43,7 +42,9 @@ async fn a_process_that_is_killed_is_gone_in_ten_seconds() {
     here.in_fleet().await;
     let mut other = Killed(start_worker("page::fleet::worker", &server.url));
     // A process takes time to start; it joins before three seconds are over.
-    let seen = here.fleet_of(2).await;
+    let seen = here
+        .until("fleet", |it| count(&it["processes"]) == Some(2))
+        .await;
     for process in seen["processes"].as_array().expect("processes") {
         let is_this = process["process"] == seen["process"];
         assert_eq!(process["this"], json!(is_this));
@@ -62,16 +63,14 @@ async fn every_key_of_the_fleet_expires() {
     let server = Redis::start();
     let here = App::on(&server, Page::allow_changes);
     here.in_fleet().await;
-    here.use_up("alice").await;
-    here.let_through("alice", 60).await;
-    here.let_through("bob", 86_400).await;
-    here.let_through("bob", 0).await;
-    here.reset("alice").await;
-    sleep(Duration::from_secs(2)).await;
+    let steps = r#"
+        use-up alice; let-through alice 60; let-through bob 86400; let-through bob 0; reset alice
+        wait 2000"#;
+    here.play(steps).await;
     let names = keys(&server, "*");
     assert!(names.len() >= 4, "{names:?}");
     check_expiries(&server, &[]);
-    let mut slots = std::collections::BTreeSet::new();
+    let mut slots = BTreeSet::new();
     for name in names.iter().filter(|name| name.contains("~fleet")) {
         let is_ours = name.starts_with("{shop:") || name.starts_with("shop:");
         assert!(is_ours, "{name}");
@@ -136,7 +135,7 @@ async fn a_process_costs_one_call_a_second() {
 async fn nothing_is_left_of_limits_that_are_dropped() {
     let server = Redis::start();
     let app = App::on(&server, Page::allow_changes);
-    let alive = std::sync::Arc::downgrade(app.limits.shared_store());
+    let alive = Arc::downgrade(app.limits.shared_store());
     app.in_fleet().await;
     app.let_through("alice", 60).await;
     let layer = app.limits.layer("search");
@@ -152,7 +151,7 @@ async fn nothing_is_left_of_limits_that_are_dropped() {
 #[test]
 fn outside_of_a_runtime_nothing_breaks_and_later_it_works() {
     let server = Redis::start();
-    let first = tokio::runtime::Runtime::new().expect("a runtime");
+    let first = Runtime::new().expect("a runtime");
     let limits = {
         let _inside = first.enter();
         shop(&server)
@@ -161,14 +160,12 @@ fn outside_of_a_runtime_nothing_breaks_and_later_it_works() {
     let app = App::keyed(limits.clone(), Page::allow_changes);
     first.block_on(async {
         app.in_fleet().await;
-        app.use_up("alice").await;
-        app.let_through("alice", 60).await;
-        assert_eq!(app.search("alice").await, 200);
-        app.until("now", |it| it["tick"].as_u64() >= Some(2)).await;
+        app.play("use-up alice; let-through alice 60; ask alice = 200; until now /tick in 2..99")
+            .await;
     });
     first.shutdown_background();
     // Without a timer it does nothing, and says so.
-    let bare = tokio::runtime::Builder::new_current_thread().build();
+    let bare = Builder::new_current_thread().build();
     bare.expect("a runtime").block_on(async {
         Limits::new([hourly("search", 2)]).join_fleet();
         let _ = Limits::new([hourly("search", 2)]).page().router();
@@ -187,14 +184,14 @@ async fn a_process_with_much_to_say_is_in_the_fleet() {
     let _layers: Vec<_> = layers.collect();
     for at in 0..150 {
         let parts = (0..40).map(|part| format!("{part} {at:060}"));
-        let key = parts.fold(tidegate::Key::default(), |key, part| key.with(part));
+        let key = parts.fold(Key::default(), |key, part| key.with(part));
         for _ in 0..3 {
             let _ = there.limits.check("search", key.clone()).await;
         }
     }
     sleep(millis(2_500)).await;
     for app in [&here, &there] {
-        app.fleet_of(2).await;
+        app.play("until fleet /processes # 2").await;
         let fleet = app.get_view("fleet").await;
         let limited = app.get_view("limited").await;
         assert!(count(&limited.json()["rows"]) > Some(0));
@@ -214,19 +211,16 @@ async fn a_cluster_has_a_fleet() {
     let cluster = Cluster::start(&Plan::default());
     for prefix in ["shop:CurrentLimiter:", "{shop}:", "sh}op:", "{"] {
         let apps = [0, 1].map(|_| {
-            let store = tidegate::RedisStore::connect_lazy(cluster.url().as_str());
+            let store = RedisStore::connect_lazy(cluster.url().as_str());
             let store = store.expect("an address").prefix(prefix).timeout(PATIENT);
-            App::keyed(
-                Limits::new([hourly("search", 2)]).store(store),
-                Page::allow_changes,
-            )
+            let limits = Limits::new([hourly("search", 2)]).store(store);
+            App::keyed(limits, Page::allow_changes)
         });
         for app in &apps {
-            app.fleet_of(2).await;
+            app.play("until fleet /processes # 2").await;
         }
-        let [here, there] = &apps;
-        here.use_up("alice").await;
-        here.let_through("alice", 60).await;
-        obeys(there, "alice", 200).await;
+        let apps = [("here", &apps[0]), ("there", &apps[1])];
+        let steps = "here: use-up alice; here: let-through alice 60; there: soon alice = 200";
+        play(&apps, steps).await;
     }
 }

@@ -27,35 +27,52 @@ fn expect_safe(answer: &Answer, case: &str) {
     }
 }
 
+/// It forbids scripts from elsewhere, and is what HTTP says of methods and of unknown paths.
 #[tokio::test(start_paused = true)]
-async fn every_response_forbids_scripts_from_elsewhere() {
-    let broken = |_: &http::request::Parts| panic!("the actor is broken");
+async fn every_answer_is_safe() {
+    let broken = |_: &Parts| panic!("the actor is broken");
     let app = App::new(|page| page.allow_changes().actor(broken));
-    let requests = words(
-        "GET /limits GET /limits/ HEAD /limits/ OPTIONS /limits/ GET /limits/style.css
-        GET /limits/page.js GET /limits/nothing GET /limits/api/now GET /limits/api/now?after=x
-        HEAD /limits/api/now OPTIONS /limits/api/now POST /limits/api/now GET /limits/api/nothing
-        GET /limits/api/reset OPTIONS /limits/api/reset POST /limits/api/reset
-        POST /limits/api/key POST /limits/api/let-through TRACE /limits/api/key GET /limits/%00
-        DELETE /limits POST /limits",
-    );
-    let requests = requests
-        .chunks(2)
-        .map(|pair| (pair[0], pair[1], "{}".to_owned()));
-    let bodies = ["{", "[]", "null", "\u{feff}{}"].map(str::to_owned);
-    let bodies = bodies.map(|body| ("POST", "/limits/api/key", body));
-    let let_through = (
-        "POST",
-        "/limits/api/let-through",
-        about("alice", 60).to_string(),
-    );
-    for (method, path, body) in requests.chain(bodies).chain([let_through]) {
-        let mut request = posted("x", body);
+    let ask = async |method: &str, path: &str, body: &str| {
+        let mut request = posted("x", body.to_owned());
         *request.method_mut() = method.parse().expect("a method");
-        *request.uri_mut() = path.parse().expect("a path");
+        *request.uri_mut() = format!("/limits{path}").parse().expect("a path");
         let answer = app.send(request).await;
         expect_safe(&answer, &format!("{method} {path} {}", answer.status));
+        answer
+    };
+    let paths = words("/ /style.css /page.js /api/now /api/hour /api/limited /api/fleet");
+    for path in paths.into_iter().chain([""]) {
+        let [whole, head] = [ask("GET", path, "").await, ask("HEAD", path, "").await];
+        assert_eq!(whole.status, 200, "{path}");
+        assert_eq!((head.status, &*head.text), (200, ""), "{path}");
+        assert_eq!(head.field("content-type"), whole.field("content-type"));
+        for method in words("POST PUT DELETE PATCH OPTIONS") {
+            let answer = ask(method, path, "{}").await;
+            assert_eq!(answer.status, 405, "{method} {path}");
+            assert!(answer.field("allow").contains("GET"), "{method} {path}");
+        }
     }
+    for path in words("/api/key /api/reset /api/let-through") {
+        for method in words("GET OPTIONS TRACE") {
+            let answer = ask(method, path, "").await;
+            let seen = (answer.status, answer.field("allow"));
+            assert_eq!(seen, (405, "POST"), "{method} {path}");
+        }
+        let whole = about("alice", 60).to_string();
+        for body in ["{}", "{", "[]", "null", "\u{feff}{}", &whole] {
+            ask("POST", path, body).await;
+        }
+    }
+    for path in words(
+        "/api /api/ /api/nothing /api/now/ /api/now/x /api/NOW /../style.css /%2e%2e/Cargo.toml
+        /..%2f..%2fetc%2fpasswd /%00 /%ff%fe /index.html%00.js /api/now%0d%0ax:y /assets/../mod.rs
+        /page.rs /mod.rs /nothing",
+    ) {
+        let answer = ask("GET", path, "").await;
+        assert_eq!(answer.status, 404, "{path}: {answer:?}");
+    }
+    assert_eq!(ask("GET", "/api/now?after=x", "").await.status, 400);
+    assert_eq!(app.get("/limitsapi/now").await.status, 404);
     let tag = app.get_view("fleet").await.head["etag"].clone();
     let mut request = empty(Method::GET, "/limits/api/fleet");
     request.headers_mut().insert("if-none-match", tag);
@@ -67,10 +84,10 @@ async fn every_response_forbids_scripts_from_elsewhere() {
 #[tokio::test(start_paused = true)]
 async fn script_in_rules_keys_plans_and_actors_stays_text() {
     let rule = Rule::new(SCRIPT, [Quota::per_hour(2)]).expect("any path is a name");
-    let quotas = tidegate::rule::Quotas::new([Quota::per_hour(9)]).expect("quotas");
+    let quotas = Quotas::new([Quota::per_hour(9)]).expect("quotas");
     let rule = rule.with_plan(SCRIPT, quotas).expect("any plan is a name");
     let limits = Limits::new([rule, hourly("search", 2)]);
-    let actor = |_: &http::request::Parts| Some(SCRIPT.repeat(9));
+    let actor = |_: &Parts| Some(SCRIPT.repeat(9));
     let app = App::keyed(limits, |page| page.allow_changes().show_keys().actor(actor));
     sleep(millis(1_500)).await;
     app.use_up("<script>alert('zorro')</script>").await;
@@ -78,7 +95,7 @@ async fn script_in_rules_keys_plans_and_actors_stays_text() {
         let _ = app.limits.check(SCRIPT, SCRIPT).await;
     }
     sleep(Duration::from_secs(2)).await;
-    let key = tidegate::Key::from(SCRIPT);
+    let key = Key::from(SCRIPT);
     let body = json!({"rule": SCRIPT, "key": key.as_str(), "seconds": 60});
     app.done("let-through", body).await;
     sleep(Duration::from_secs(2)).await;
@@ -162,9 +179,8 @@ async fn an_actor_forges_no_line_of_the_log() {
     let log = kit::full_log::Log::start();
     let actor = "mallory\n WARN forged: alice did it\r\n\u{1b}[31mred\u{2028}";
     let app = App::new(|page| page.allow_changes().actor(|_| Some(actor.to_owned())));
-    app.use_up("alice").await;
-    app.let_through("alice", 60).await;
-    app.reset("alice").await;
+    app.play("use-up alice; let-through alice 60; reset alice")
+        .await;
     let lines = log.lines();
     let who = lines.iter().filter(|line| line.contains("mallory")).count();
     assert_eq!(who, 2, "both changes name who did it: {lines:#?}");

@@ -71,17 +71,15 @@ async fn without_show_keys_nothing_says_who_or_where() {
     let limits = Limits::from_file(&file).expect("valid");
     let limits = limits.store(store(&url, "shop"));
     limits.watch(&file).expect("in a runtime");
-    let actor = |_: &http::request::Parts| Some("act0r-zorro".to_owned());
+    let actor = |_: &Parts| Some("act0r-zorro".to_owned());
     let page = |page: Page| page.allow_changes().actor(actor);
     let app = App::keyed(limits, page);
     // A setter after a layer is a warning.
     let _ = app.limits.layer("no-rule");
     app.in_fleet().await;
-    app.use_up("k3y-zorro").await;
     app.use_up("k3y zorro{}").await;
-    app.until("limited", |it| count(&it["rows"]) == Some(2))
+    app.play("use-up k3y-zorro; until limited /rows # 2; let-through k3y-zorro 60")
         .await;
-    app.let_through("k3y-zorro", 60).await;
     expect_hidden(&app, &others).await;
     let steps = r#"
         let-through k3y-zorro 60; until limited /let_through # 1
@@ -123,7 +121,7 @@ async fn without_show_keys_nothing_says_who_or_where() {
 async fn another_process_that_shows_keys_does_not_show_them_here() {
     let server = Redis::start();
     let hiding = App::on(&server, Page::allow_changes);
-    let actor = |_: &http::request::Parts| Some("act0r-zorro".to_owned());
+    let actor = |_: &Parts| Some("act0r-zorro".to_owned());
     let showing = App::on(&server, |page| {
         page.allow_changes().show_keys().actor(actor)
     });
@@ -136,20 +134,8 @@ async fn another_process_that_shows_keys_does_not_show_them_here() {
         showing: until limited /let_through # 1; /let_through/0/row = $row
         /let_through/0/key = "k3y-zorro"; /let_through/0/by = "act0r-zorro"
         hiding: until limited /rows != []"#;
-    play(&[("hiding", &hiding), ("showing", &showing)], search, steps).await;
+    play(&[("hiding", &hiding), ("showing", &showing)], steps).await;
     expect_hidden(&hiding, &["act0r"]).await;
-}
-
-fn first_row(seen: &Value) -> String {
-    let row = seen["rows"][0]["row"].as_str();
-    row.expect("a row").to_owned()
-}
-
-async fn row_of(app: &App, key: &str) -> String {
-    app.look(key).await["row"]
-        .as_str()
-        .expect("a row")
-        .to_owned()
 }
 
 /// 128 bits that are kept in Redis and never shown.
@@ -165,19 +151,19 @@ async fn a_row_is_one_hash_in_a_service_and_another_elsewhere() {
     ];
     let mut rows = Vec::new();
     for app in &apps {
-        app.until("fleet", |it| it["redis_answers"] != false).await;
-        sleep(millis(1_200)).await;
-        app.use_up("alice").await;
-        let seen = app.until("limited", |it| it["rows"] != json!([])).await;
-        let row = first_row(&seen);
+        let steps = r#"
+            until fleet /redis_answers != false; wait 1200; use-up alice
+            until limited /rows != []; keep row /rows/0/row
+            key bob; /row != $row; key alice; /row = $row"#;
+        app.play(steps).await;
+        let row = app.look("alice").await["row"].take();
+        let row = row.as_str().expect("a row").to_owned();
         let is_hex = row.bytes().all(|it| it.is_ascii_hexdigit());
         assert!(row.len() == 32 && is_hex, "{row}");
-        assert_eq!(row, row_of(app, "alice").await);
-        assert_ne!(row, row_of(app, "bob").await);
         rows.push(row);
     }
     assert_eq!(rows[0], rows[1], "two processes of a service");
-    let different: std::collections::BTreeSet<_> = rows.iter().collect();
+    let different: BTreeSet<_> = rows.iter().collect();
     assert_eq!(different.len(), 4, "{rows:?}");
 
     // No value in Redis of the page is shown.
@@ -195,19 +181,4 @@ async fn a_row_is_one_hash_in_a_service_and_another_elsewhere() {
             }
         }
     }
-}
-
-/// Two rules of one service: a key has another row under each.
-#[tokio::test(start_paused = true)]
-async fn a_row_belongs_to_its_rule() {
-    let limits = Limits::new([hourly("search", 2), hourly("login", 2)]);
-    let app = App::keyed(limits, Page::allow_changes);
-    let steps = r#"
-        use-up alice; key alice; keep row /row; key login/alice; /row != $row; /row != null
-        // A row of one rule finds nothing under another.
-        refused key {"rule": "login", "row": $row, "seconds": 60}
-        refused reset {"rule": "login", "row": $row, "seconds": 60}
-        refused let-through {"rule": "login", "row": $row, "seconds": 60}
-        ask alice = 429"#;
-    app.play(steps).await;
 }

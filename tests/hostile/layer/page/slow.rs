@@ -1,69 +1,19 @@
 //! Stores that answer late or never, browsers that leave meanwhile, and many changes at once.
 
-use std::future::pending;
-
 use kit::full_log::Log;
 use tracing::{Instrument, info_span};
 
 use super::*;
 
-/// What takes its time for whatever an operator asks.
-#[derive(Debug, Clone, Copy)]
-struct Slow {
-    /// `None`: it never answers.
-    pause: Option<Duration>,
-}
-
-impl Slow {
-    fn later<T: Send + 'static>(self, answer: StoreFuture<T>) -> StoreFuture<T> {
-        StoreFuture::boxed(async move {
-            match self.pause {
-                Some(pause) => sleep(pause).await,
-                None => pending().await,
-            }
-            answer.await
+/// An app over a store that takes its time for whatever an operator asks. `None`: for ever.
+fn slow_app(late: Option<Duration>) -> App {
+    let store = Stub::in_memory()
+        .take_fn(move |memory, take| match take.cost() {
+            0 => later(late, memory.take(take)),
+            _ => memory.take(take),
         })
-    }
-
-    /// Its processes share a list.
-    fn store(self) -> Stub {
-        Stub::in_memory()
-            .named("slow")
-            .take_fn(move |memory, take| match take.cost() {
-                0 => self.later(memory.take(take)),
-                _ => memory.take(take),
-            })
-            .reset_fn(move |memory, take| self.later(memory.reset(take)))
-            .with_fleet(self)
-    }
-}
-
-impl Fleet for Slow {
-    fn report(&self, report: &ProcessReport) -> StoreFuture<FleetState> {
-        let state = FleetState {
-            secret: report.random,
-            version: 1,
-            deciding: 1,
-            keys: None,
-        };
-        self.later(StoreFuture::ready(Ok(state)))
-    }
-
-    fn reports(&self) -> StoreFuture<Vec<PeerReport>> {
-        StoreFuture::ready(Ok(Vec::new()))
-    }
-
-    fn set_key(&self, _: &OperatorKey) -> StoreFuture<bool> {
-        self.later(StoreFuture::ready(Ok(true)))
-    }
-}
-
-fn slow_app(pause: impl Into<Option<Duration>>) -> App {
-    let slow = Slow {
-        pause: pause.into(),
-    };
-    let limits = Limits::new([hourly("search", 2)]).store(slow.store());
-    App::keyed(limits, Page::allow_changes)
+        .reset_fn(move |memory, take| later(late, memory.reset(take)));
+    Shared::new(|told| told.late = [late; 2]).app_over(store, Page::allow_changes)
 }
 
 const QUESTIONS: [&str; 3] = ["key", "reset", "let-through"];
@@ -94,7 +44,7 @@ async fn a_store_that_never_answers_ends_no_question_unanswered() {
 #[tokio::test(start_paused = true)]
 async fn a_browser_that_leaves_leaves_no_change_unlogged() {
     let log = Log::start();
-    let app = slow_app(Duration::from_secs(1));
+    let app = slow_app(Some(SECOND));
     app.use_up("alice").await;
     for (what, said) in [
         ("block", "a key is blocked"),
@@ -111,9 +61,9 @@ async fn a_browser_that_leaves_leaves_no_change_unlogged() {
         let line = line.unwrap_or_else(|| panic!("{what}: {text}"));
         assert!(line.contains("request{id=4711}"), "{line}");
     }
-    assert_eq!(app.used("alice").await, 0, "the count was reset");
-    assert_eq!(app.search("alice").await, 200);
-    assert_eq!(app.used("alice").await, 0, "it is let through");
+    // The count was reset, and it is let through.
+    app.play("used alice = 0; ask alice = 200; used alice = 0")
+        .await;
 }
 
 /// Whoever was answered that it may not is right, too.
