@@ -13,7 +13,17 @@ use std::time::Instant;
 
 use crate::*;
 pub(crate) use app::example;
-use app::{App, command};
+use app::{App, command, exchange, status_of};
+
+/// From a phone to a desk.
+const SCREENS: [(u32, u32); 6] = [
+    (360, 740),
+    (400, 800),
+    (768, 1024),
+    (1010, 900),
+    (1280, 900),
+    (1920, 1080),
+];
 
 #[test]
 fn in_memory_at_once() {
@@ -82,11 +92,12 @@ fn two_processes_share_one_limit() {
     assert_eq!(allowed, 5);
 }
 
-/// Waits until `/getId` answers otherwise.
-fn while_status(app: &App, status: u16) {
-    let started = Instant::now();
-    while app.status("/getId") == status {
-        assert!(started.elapsed() < PATIENT, "not back");
+/// Waits until it is so, at most so long.
+#[track_caller]
+fn soon(what: &str, most: Duration, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < most, "not after {most:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -103,7 +114,7 @@ fn an_outage() {
     assert!(answer.contains("temporary-reduced-capacity"), "{answer}");
     assert_eq!(app.status("/healthz"), 200);
     server.restart();
-    while_status(&app, 503);
+    soon("Redis is back", PATIENT, || app.status("/getId") != 503);
 }
 
 /// With a fallback, each process admits its share meanwhile: of 5 in 10 s, one of two admits 2.
@@ -116,7 +127,7 @@ fn an_outage_with_a_fallback() {
     let statuses: Vec<_> = (0..4).map(|_| app.status("/getId")).collect();
     assert_eq!(statuses, [200, 200, 429, 429]);
     server.restart();
-    while_status(&app, 429);
+    soon("Redis is back", PATIENT, || app.status("/getId") != 429);
 }
 
 #[test]
@@ -211,19 +222,6 @@ fn other_rules() {
     assert_eq!(app.status("/healthz"), 200);
 }
 
-/// The statuses of so many requests.
-fn statuses(address: &str, times: usize) -> Vec<String> {
-    let client = |_| {
-        let mut stream = TcpStream::connect(address).expect("a listening app");
-        let head = "GET /getId HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
-        stream.write_all(head.as_bytes()).expect("is sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("text");
-        answer[9..12].to_owned()
-    };
-    (0..times).map(client).collect()
-}
-
 /// What the page lets you try: without `REDIS_URL` the app has a Redis of its own, which it stops
 /// and starts, and a second process. Only the page may ask for it, and all end with the app.
 #[test]
@@ -248,8 +246,8 @@ fn a_demo_of_two_processes_and_a_redis_that_stops() {
     assert_eq!(change("/demo/process")["second"], second, "only one");
     // Together five; more, if a slow moment of this machine makes one of them count by itself.
     let admitted = |address: &str, times| {
-        let statuses = statuses(address, times);
-        statuses.iter().filter(|it| *it == "200").count()
+        let ask = |_: &usize| status_of(&exchange(address, "GET", "/getId", "host: test\r\n"));
+        (0..times).filter(|it| ask(it) == 200).count()
     };
     let both = admitted(&app.address, 4) + admitted(&second, 4);
     assert!((5..8).contains(&both), "{both} of 8");
@@ -264,16 +262,13 @@ fn a_demo_of_two_processes_and_a_redis_that_stops() {
     }
     assert_eq!(admitted(&app.address, 2), 0);
     assert_eq!(change("/demo/redis/start")["redis"], "running");
-    let started = Instant::now();
     // The fallback has two at most.
-    let of_redis = |answer: &str| {
+    soon("Redis counts from zero", PATIENT, || {
+        let answer = app.get("/getId");
         ["r=4;", "r=3;", "r=2;"]
             .iter()
             .any(|it| answer.contains(it))
-    };
-    while !of_redis(&app.get("/getId")) {
-        assert!(started.elapsed() < PATIENT, "Redis counts from zero");
-    }
+    });
     let redis = own.rsplit_once("redis at ").expect("its address").1;
     let redis = redis.split(',').next().unwrap_or_default().to_owned();
     // A closed terminal hangs up on all of its processes, but for those that nohup started.
@@ -288,14 +283,9 @@ fn a_demo_of_two_processes_and_a_redis_that_stops() {
         .args([signal, &app.id().to_string()])
         .status();
     assert!(ended.expect("kill runs").success());
-    let started = Instant::now();
-    while [&second, &redis]
-        .iter()
-        .any(|it| TcpStream::connect(it.as_str()).is_ok())
-    {
-        assert!(started.elapsed() < PATIENT, "all end with the app");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let is_gone = |it: &&String| TcpStream::connect(it.as_str()).is_err();
+    let are_gone = || [&second, &redis].iter().all(is_gone);
+    soon("all end with the app", PATIENT, are_gone);
 }
 
 /// Whatever is asked for while the other is under way: what the app says of its Redis is so.
@@ -326,12 +316,9 @@ fn a_redis_that_is_stopped_and_started_at_once() {
 /// A second process that does not start says so, and the app ends as always.
 #[test]
 fn a_second_process_that_does_not_start() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
-    std::fs::write(&file, "[rules.a]\nmax-count = 5\nwindow = \"1s\"\n").expect("is written");
-    let path = file.to_str().expect("a path of text");
-    let app = App::start(&[("REDIS_URL", ""), ("LIMITS", path)]);
-    std::fs::write(&file, "no rules").expect("is written");
+    let file = LimitsFile::new("[rules.a]\nmax-count = 5\nwindow = \"1s\"\n");
+    let app = App::start(&[("REDIS_URL", ""), ("LIMITS", file.name())]);
+    file.write("no rules");
     let answer = app.ask("POST", "/demo/process", "host: localhost\r\nx-demo: 1\r\n");
     assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
     assert!(answer.ends_with("the second process has ended"), "{answer}");

@@ -73,20 +73,11 @@ impl App {
 
     /// The same with another method and all of its fields.
     pub(super) fn ask(&self, method: &str, path: &str, fields: &str) -> String {
-        let mut stream = TcpStream::connect(&self.address).expect("a listening app");
-        let head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n{fields}\r\n");
-        stream.write_all(head.as_bytes()).expect("is sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("text");
-        answer
+        exchange(&self.address, method, path, fields)
     }
 
     pub(super) fn status(&self, path: &str) -> u16 {
-        let answer = self.get(path);
-        let status = answer.split(' ').nth(1).unwrap_or_default();
-        status
-            .parse()
-            .unwrap_or_else(|_| panic!("no status in {answer:?}"))
+        status_of(&self.get(path))
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -105,6 +96,22 @@ impl App {
         assert_eq!(rest, "", "three lines are enough");
         (status.code(), started.elapsed())
     }
+}
+
+/// Status line, fields and body of the answer to a request with these fields, each with a line end.
+pub(super) fn exchange(address: &str, method: &str, path: &str, fields: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a listening app");
+    let head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n{fields}\r\n");
+    stream.write_all(head.as_bytes()).expect("is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    answer
+}
+
+pub(super) fn status_of(answer: &str) -> u16 {
+    let status = answer.split(' ').nth(1).unwrap_or_default();
+    let status = status.parse();
+    status.unwrap_or_else(|_| panic!("no status in {answer:?}"))
 }
 
 impl Drop for App {

@@ -4,7 +4,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
+use super::app::{exchange, status_of};
 use crate::*;
+
+/// Keys as the page of the limits shows them.
+const ACME: &str = "127.0.0.1:header.x-tenant|acme";
+const GLOBEX: &str = "127.0.0.1:header.x-tenant|globex";
+/// Two readings of a file, 2.25 s, or one of a list that processes share; one look of the page a
+/// second; and a busy machine.
+pub(super) const SOON: Duration = Duration::from_secs(6);
 
 /// How long a command may take.
 const MAX_COMMAND: Duration = Duration::from_secs(30);
@@ -68,6 +76,144 @@ impl Browser {
         session["sessionId"].as_str().expect("a session").to_owned()
     }
 
+    /// Plays steps, which `; ` and ends of lines divide; what begins with `//` is a comment. At the
+    /// end the log has to be without a mistake.
+    ///
+    /// - `#said is Reset`: the text of the element with this selector; also `not`, `has`, `lacks`,
+    ///   `begins` and `ends`; `A or B` is one of both. `until #said is Reset` waits for it, and
+    ///   `within 2 #said is Reset` for two seconds. `@login .words` is in what has this name.
+    /// - `count tr = 2`: so many elements have this selector. `texts h2 = ["a"]`: of those that are
+    ///   seen. `shows th`, `hides th`: it is seen, or not. `run return 1 + 1 = 2`. `fits 400 800`:
+    ///   nothing is cut off on a screen of this size. `shoot flood 400 800`: a picture of it.
+    /// - `click #more`; `press raise of ACME in #rows`: the button in the row of this key;
+    ///   `write #note = why`, `write #note = BLANK`: in place of what is there; `key Escape`;
+    ///   `confirm Reset`: does what a dialog asks about, and waits until the page says this;
+    ///   `look-up ACME`. `wait 2000`: milliseconds.
+    /// - `login 1 acme x7`: requests of a tenant to the second of these addresses; `= 429` is the
+    ///   status of all of them. `search 0 bob`: of a user, with further fields as in `bob, a: b`.
+    ///   `soon login 1 acme = 200` waits for it, `obeys login 1 acme = 200` for two seconds.
+    #[track_caller]
+    pub(super) fn play(&self, addresses: &[&str], steps: &str) {
+        let lines = steps.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.starts_with("//"));
+        for step in lines.flat_map(|line| line.split("; ")) {
+            let step = step.trim_end_matches(';').replace("ACME", ACME);
+            let step = step.replace("GLOBEX", GLOBEX);
+            let (verb, rest) = step.split_once(' ').unwrap_or((&step, ""));
+            let (what, expected) = rest.rsplit_once(" = ").unwrap_or((rest, ""));
+            let value = |json: &str| serde_json::from_str::<Value>(json).expect("JSON");
+            match verb {
+                "" => {}
+                "click" => self.click(&selector(rest)),
+                "press" => {
+                    let (action, rest) = rest.split_once(" of ").expect("of a key");
+                    let (key, table) = rest.split_once(" in ").expect("in a table");
+                    self.run("scrollTo(0, 0)");
+                    self.click(&button(table, action, key));
+                }
+                "write" => {
+                    let selector = Value::from(what);
+                    self.run(&format!("document.querySelector({selector}).value = ''"));
+                    self.write(what, &expected.replace("BLANK", " "));
+                }
+                "key" => self.press(match rest {
+                    "Tab" => '\u{e004}',
+                    "Enter" => '\u{e007}',
+                    _ => '\u{e00c}',
+                }),
+                "confirm" => {
+                    self.click("#confirm-do");
+                    self.wait_until(&format!("#said begins {rest}"), SOON);
+                }
+                "look-up" => {
+                    self.run("document.querySelector('#key-form').reset()");
+                    self.write("[name=rule]", "login");
+                    self.write("[name=key]", rest);
+                    self.click("#key-form .main");
+                }
+                "count" => assert_eq!(self.count(what).to_string(), expected, "{step}"),
+                "texts" => {
+                    let all = format!("[...document.querySelectorAll({})]", json!(what));
+                    let seen = "filter((it) => it.checkVisibility()).map((it) => it.textContent)";
+                    let texts = self.run(&format!("return {all}.{seen}"));
+                    assert_eq!(texts, value(expected), "{step}");
+                }
+                "shows" | "hides" => assert_eq!(self.shows(rest), verb == "shows", "{step}"),
+                "run" => assert_eq!(self.run(what), value(expected), "{step}"),
+                "fits" => {
+                    let (width, height) = rest.split_once(' ').expect("two numbers");
+                    let [width, height] = [width, height].map(|it| it.parse().expect("a number"));
+                    self.fits(width, height);
+                }
+                "shoot" => {
+                    let [name, width, height] = words(rest)[..] else {
+                        panic!("{step}");
+                    };
+                    let [width, height] = [width, height].map(|it| it.parse().expect("a number"));
+                    self.resize(width, height);
+                    self.run("document.activeElement.blur()");
+                    std::thread::sleep(Duration::from_secs(2));
+                    self.picture(name);
+                }
+                "wait" => std::thread::sleep(millis(rest.parse().expect("milliseconds"))),
+                "until" => _ = self.wait_until(rest, SOON),
+                "within" => {
+                    let (seconds, check) = rest.split_once(' ').expect("what is awaited");
+                    let most = Duration::from_secs(seconds.parse().expect("a number"));
+                    println!("{check}: after {:?}", self.wait_until(check, most));
+                }
+                "login" | "search" => {
+                    let times = what.rsplit_once(" x");
+                    let times = times.filter(|it| it.1.parse::<usize>().is_ok());
+                    let (what, times) = times.unwrap_or((what, "1"));
+                    for _ in 0..times.parse().expect("a number") {
+                        let status = ask(addresses, verb, what).to_string();
+                        assert!(
+                            expected.is_empty() || status == expected,
+                            "{step}: {status}"
+                        );
+                    }
+                }
+                "soon" | "obeys" => {
+                    let (path, what) = what.split_once(' ').expect("a request");
+                    let is_so = || ask(addresses, path, what).to_string() == expected;
+                    let most = if verb == "soon" {
+                        SOON
+                    } else {
+                        Duration::from_secs(2)
+                    };
+                    super::soon(&step, most, is_so);
+                }
+                _ => _ = self.wait_until(&step, Duration::ZERO),
+            }
+        }
+        self.check_log();
+    }
+
+    /// Waits until it is so, at most so long. Returns how long that took.
+    #[track_caller]
+    fn wait_until(&self, check: &str, most: Duration) -> Duration {
+        let line = format!("{check} ");
+        let hows = ["is", "not", "has", "lacks", "begins", "ends"].into_iter();
+        let hows = hows.filter_map(|how| {
+            let (element, wanted) = line.split_once(&format!(" {how} "))?;
+            Some((element, how, wanted.trim_end()))
+        });
+        let first = hows.min_by_key(|it| it.0.len());
+        let (element, how, wanted) = first.unwrap_or_else(|| panic!("no step: {check}"));
+        let is_so = |text: &str, wanted: &str| match how {
+            "is" => text == wanted,
+            "not" => text != wanted,
+            "has" => text.contains(wanted),
+            "lacks" => !text.contains(wanted),
+            "begins" => text.starts_with(wanted),
+            _ => text.ends_with(wanted),
+        };
+        self.wait_for(&selector(element), most, |text| {
+            wanted.split(" or ").any(|wanted| is_so(text, wanted))
+        })
+    }
+
     /// What this function body returns in the page.
     pub(super) fn run(&self, script: &str) -> Value {
         self.post("execute/sync", json!({ "script": script, "args": [] }))
@@ -120,12 +266,6 @@ impl Browser {
         count.as_u64().expect("a number")
     }
 
-    /// Waits a few seconds until the element's text has this in it.
-    #[track_caller]
-    pub(super) fn sees(&self, selector: &str, text: &str) {
-        self.wait_for(selector, Duration::from_secs(6), |it| it.contains(text));
-    }
-
     /// Waits until the element's text is as wanted. Returns how long that took.
     #[track_caller]
     pub(super) fn wait_for(
@@ -153,6 +293,29 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", size);
     }
 
+    /// Nothing is cut off on a screen of this size.
+    #[track_caller]
+    pub(super) fn fits(&self, width: u32, height: u32) {
+        self.resize(width, height);
+        let overflow = self.run(
+            "const limit = document.documentElement.clientWidth; \
+             return [...document.querySelectorAll('body *')] \
+               .filter((it) => it.getBoundingClientRect().right > limit + 1 \
+                 || it.matches('dt, dd') && it.scrollWidth > it.clientWidth) \
+               .filter((it) => !it.closest('thead')).map((it) => it.outerHTML.slice(0, 100))",
+        );
+        assert_eq!(overflow, json!([]), "{width}x{height}");
+        let whole = self.run("return document.documentElement.scrollWidth");
+        assert!(whole.as_u64() <= Some(width.into()), "{width}: {whole}");
+    }
+
+    /// Whether the element with this selector is seen.
+    pub(super) fn shows(&self, selector: &str) -> bool {
+        let selector = Value::from(selector);
+        let query = format!("document.querySelector({selector}).checkVisibility()");
+        self.run(&format!("return {query}")) == true
+    }
+
     /// For pictures.
     pub(super) fn hide_scroll_bars(&self) {
         self.devtools("Emulation.setScrollbarsHidden", json!({ "hidden": true }));
@@ -169,11 +332,14 @@ impl Browser {
         self.post("goog/cdp/execute", command);
     }
 
-    /// A picture of what is seen: a PNG in base64.
-    pub(super) fn screenshot(&self) -> String {
-        let path = format!("/session/{}/screenshot", self.session);
-        let picture = self.command("GET", &path, &Value::Null);
-        picture.as_str().expect("text").to_owned()
+    /// Keeps what is seen, a PNG in base64, if somebody asked for pictures.
+    pub(super) fn picture(&self, name: &str) {
+        if let Some(folder) = std::env::var_os("TIDEGATE_SCREENSHOTS") {
+            let path = format!("/session/{}/screenshot", self.session);
+            let picture = self.command("GET", &path, &Value::Null);
+            let file = PathBuf::from(folder).join(format!("{name}.png.base64"));
+            std::fs::write(file, picture.as_str().expect("text")).expect("is written");
+        }
     }
 
     /// Fails if a script failed, wrote a warning, or was refused. A response with an error status
@@ -196,7 +362,7 @@ impl Browser {
     }
 
     fn command(&self, method: &str, path: &str, body: &Value) -> Value {
-        let answer = exchange(&self.address, method, path, body);
+        let answer = ask_driver(&self.address, method, path, body);
         let mut answer = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
         let value = answer["value"].take();
         assert!(value["error"].is_null(), "{method} {path}: {value:#}");
@@ -209,15 +375,42 @@ impl Drop for Browser {
         // The driver ends its browser with the session.
         if !self.session.is_empty() {
             let path = format!("/session/{}", self.session);
-            let _ = exchange(&self.address, "DELETE", &path, &Value::Null);
+            let _ = ask_driver(&self.address, "DELETE", &path, &Value::Null);
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
 
+/// `@login .words` is in the article of this name.
+fn selector(text: &str) -> String {
+    let named = text.strip_prefix('@').and_then(|it| it.split_once(' '));
+    named.map_or(text.to_owned(), |(name, part)| {
+        format!("[aria-label=\"{name}\"] {part}")
+    })
+}
+
+/// A button in the row of a key. What asks before it does something has dots behind its name.
+pub(super) fn button(table: &str, action: &str, key: &str) -> String {
+    let dots = if action == "look" { "" } else { "…" };
+    format!("{table} button[aria-label^=\"{action}{dots} {key}\"]")
+}
+
+/// The status of a tenant's or a user's request, as in `0 acme` and `0 bob, x-plan: pro`.
+fn ask(addresses: &[&str], path: &str, what: &str) -> u16 {
+    let (number, who) = what.split_once(' ').expect("a number and a name");
+    let name = if path == "login" {
+        "x-tenant"
+    } else {
+        "x-user"
+    };
+    let fields = format!("host: test\r\n{name}: {}\r\n", who.replace(", ", "\r\n"));
+    let address = addresses[number.parse::<usize>().expect("a number")];
+    status_of(&exchange(address, "GET", &format!("/{path}"), &fields))
+}
+
 /// One request to the driver, on a connection of its own.
-fn exchange(
+fn ask_driver(
     address: &str,
     method: &str,
     path: &str,

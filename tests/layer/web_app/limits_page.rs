@@ -1,8 +1,6 @@
 //! The page of `Limits::page` in Chromium, as the example mounts it: what a person on call sees and
 //! does. `bash tests/page.sh` runs these tests.
 
-use std::io::{Read, Write};
-
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::routing::get;
@@ -10,284 +8,139 @@ use tidegate::Page;
 use tidegate::rule::Period;
 
 use super::app::App;
-use super::browser::Browser;
+use super::browser::{Browser, SOON, button};
 use super::*;
 
-/// One look of the page a second, a list that each process reads once a second, a busy machine.
-const SOON: Duration = Duration::from_secs(6);
-const TAB: char = '\u{e004}';
-/// Keys as the page shows them.
-const ACME: &str = "127.0.0.1:header.x-tenant|acme";
-const GLOBEX: &str = "127.0.0.1:header.x-tenant|globex";
-const ESCAPE: char = '\u{e00c}';
-
 fn open(app: &App) -> Browser {
-    let browser = Browser::open(&format!("http://{}/limits", app.address));
-    browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
+    open_at(&app.address)
+}
+
+fn open_at(address: &str) -> Browser {
+    let browser = Browser::open(&format!("http://{address}/limits"));
+    browser.play(&[], "until #server ends answers");
     browser
 }
 
 /// Asks for `/login` as a customer of this tenant.
 fn login(app: &App, tenant: &str) -> u16 {
-    let answer = app.get_with("/login", &format!("x-tenant: {tenant}\r\n"));
-    let status = answer.split(' ').nth(1).unwrap_or_default();
-    status.parse().expect("a status")
+    status_of(&app.get_with("/login", &format!("x-tenant: {tenant}\r\n")))
 }
 
-fn flood(app: &App, tenant: &str, requests: usize) {
-    (0..requests).for_each(|_| _ = login(app, tenant));
-}
-
-/// Does what a dialog asks about, and waits until the page says this.
-#[track_caller]
-fn confirm(browser: &Browser, said: &str) {
-    browser.click("#confirm-do");
-    browser.wait_for("#said", SOON, |text| text.starts_with(said));
-}
-
-/// Waits until it is so, at most so long.
-#[track_caller]
-fn soon(otherwise: &str, most: Duration, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < most, "{otherwise}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Two processes over this server.
-fn two(server: &Redis) -> [App; 2] {
-    [(); 2].map(|()| App::start(&[("REDIS_URL", &server.url)]))
-}
-
-/// A button in the row of a key.
-fn button(table: &str, action: &str, key: &str) -> String {
-    format!("{table} button[aria-label^=\"{action}… {key}\"]")
+/// Plays steps in the page of the first of two processes over one server.
+fn play_in_first_of_two(steps: &str) {
+    let server = Redis::start();
+    let [one, other] = [(); 2].map(|()| App::start(&[("REDIS_URL", &server.url)]));
+    open(&one).play(&[&one.address, &other.address], steps);
 }
 
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_flood_is_seen_by_name_within_two_seconds() {
-    let server = Redis::start();
-    let apps = two(&server);
-    let browser = open(&apps[0]);
-    browser.wait_for("#nobody", SOON, |text| text == "Nobody is limited.");
-    browser.sees(
-        "[aria-label=export] .words",
-        "plans: pro: 6 in any 30 seconds",
-    );
-    flood(&apps[0], "globex", 8);
-    let seen = |name: &str, within| {
-        let rows = "#limited-rows";
-        browser.wait_for(rows, within, |text| text.contains(name))
-    };
-    let took = seen(GLOBEX, Duration::from_secs(2));
-    println!("the flood is seen after {took:?}");
-    // Another process tells Redis once a second, and this one asks once a second.
-    flood(&apps[1], "acme", 25);
-    let took = seen(ACME, Duration::from_secs(4));
-    println!("the flood of the other process is seen after {took:?}");
-    let first = "#limited-rows tr:first-child";
-    browser.sees(first, "|acme");
-    let denials = format!("{first} [data-label=Denials]");
-    browser.wait_for(&denials, SOON, |text| text == "20");
-    browser.wait_for("#limited-count", SOON, |text| text == "2");
-
-    flood(&apps[0], "acme", 10);
-    let denied = "[aria-label=login] [data-count=denied] span";
-    browser.wait_for(denied, SOON, |text| text == "13 in all");
-    browser.wait_for(&denials, SOON, |text| text == "30");
-    let path = browser.run(
-        "return document.querySelector('[aria-label=login] .chart .denied').getAttribute('d')",
-    );
-    assert!(!path.as_str().expect("a path").is_empty());
-    browser.click("[data-span=hour]");
-    browser.wait_for("[aria-label=login] .from", SOON, |text| text == "−1 h");
-    browser.check_log();
+    let steps = r#"
+        until #nobody is Nobody is limited.
+        until @export .words has plans: pro: 6 in any 30 seconds
+        login 0 globex x8; within 2 #limited-rows has GLOBEX
+        // Another process tells Redis once a second, and this one asks once a second.
+        login 1 acme x25; within 4 #limited-rows has ACME
+        until #limited-rows tr:first-child has |acme
+        until #limited-rows tr:first-child [data-label=Denials] is 20; until #limited-count is 2
+        login 0 acme x10; until @login [data-count=denied] span is 13 in all
+        until #limited-rows tr:first-child [data-label=Denials] is 30
+        count [aria-label=login] .chart .denied[d]:not([d=""]) = 1
+        click [data-span=hour]; until @login .from is −1 h"#;
+    play_in_first_of_two(steps);
 }
 
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_customer_is_let_through() {
-    let server = Redis::start();
-    let apps = two(&server);
-    let browser = open(&apps[0]);
-    flood(&apps[0], "acme", 7);
-    assert_eq!([login(&apps[0], "acme"), login(&apps[1], "acme")], [429; 2]);
-    browser.click(&button("#limited-rows", "let through", ACME));
-    assert_eq!(browser.text("#confirm-rule"), "login");
-    assert_eq!(browser.text("#confirm-key"), ACME);
-    // Nothing happens before the answer.
-    browser.press(ESCAPE);
-    assert_eq!(login(&apps[0], "acme"), 429);
-
-    browser.click(&button("#limited-rows", "let through", ACME));
-    confirm(&browser, "Let through for 1 h");
-    for app in &apps {
-        soon("still limited", Duration::from_secs(2), || {
-            login(app, "acme") == 200
-        });
-        assert!((0..20).all(|_| login(app, "acme") == 200));
-    }
-    let is_open = browser.run("return document.querySelector('dialog').open");
-    assert_eq!(is_open, false);
-    browser.wait_for("#let-through-rows", SOON, |text| {
-        text.contains("login127.0.0.1:header.x-tenant|acmein 1 h") || text.contains("in 59 min")
-    });
-    let let_through = "[aria-label=login] [data-count=let_through] span";
-    browser.wait_for(let_through, SOON, |text| text == "21 in all");
-
-    browser.click(&button("#let-through-rows", "end", ACME));
-    confirm(&browser, "Limited again");
-    soon("still let through", SOON, || login(&apps[1], "acme") != 200);
-    browser.check_log();
+    let steps = r#"
+        login 0 acme x7; login 0 acme = 429; login 1 acme = 429
+        press let through of ACME in #limited-rows
+        #confirm-rule is login; #confirm-key is ACME
+        // Nothing happens before the answer.
+        key Escape; login 0 acme = 429
+        press let through of ACME in #limited-rows; confirm Let through for 1 h
+        obeys login 0 acme = 200; login 0 acme x20 = 200
+        obeys login 1 acme = 200; login 1 acme x20 = 200
+        run return document.querySelector('dialog').open = false
+        until #let-through-rows has loginACMEin 1 h or in 59 min
+        until @login [data-count=let_through] span is 21 in all
+        press end of ACME in #let-through-rows; confirm Limited again; soon login 1 acme = 429"#;
+    play_in_first_of_two(steps);
 }
 
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_customer_is_blocked() {
-    let server = Redis::start();
-    let apps = two(&server);
-    let browser = open(&apps[0]);
-    flood(&apps[0], "acme", 7);
-    let key = ACME;
-    let shown = |text: &str| text.contains("blocked for");
-    browser.click(&button("#limited-rows", "block", key));
-    assert_eq!(browser.text("#confirm-title"), "Block this key?");
-    assert_eq!(browser.text("#confirm-key"), key);
-    browser.press(ESCAPE);
-    assert!(!shown(&browser.text("#limited-rows")));
-
-    browser.click(&button("#limited-rows", "block", key));
-    browser.click("#confirm-span label:first-of-type");
-    confirm(&browser, "Blocked for 5 min");
-    browser.wait_for("#limited-rows", SOON, shown);
-    let listed = |text: &str| text.contains("acmein 5 min") || text.contains("in 4 min");
-    browser.wait_for("#blocked-rows", SOON, listed);
-    // A count that is whole again helps nothing.
-    browser.click(&button("#limited-rows", "reset", key));
-    confirm(&browser, "Reset");
-    std::thread::sleep(Duration::from_secs(2));
-    assert_eq!([login(&apps[0], "acme"), login(&apps[1], "acme")], [429; 2]);
-    assert_eq!(login(&apps[1], "globex"), 200);
-    browser.sees("[aria-label=login] .more", "blocked by an operator");
-
-    // The same by its text; the button that blocks ends it then.
-    browser.write("[name=rule]", "login");
-    browser.write("[name=key]", key);
-    browser.click("#key-form .main");
-    browser.wait_for("#key-blocked", SOON, |text| text.starts_with("Blocked for"));
-    assert!(browser.text("#key-verdict").contains("would be denied"));
-    let button_of_key = browser.text("#key-answer [data-do=block]");
-    assert_eq!(button_of_key, "end the block…");
-    browser.run("scrollTo(0, 0)");
-    browser.click(&button("#blocked-rows", "end", key));
-    confirm(&browser, "Block ended");
-    soon("still blocked", SOON, || login(&apps[1], "acme") == 200);
-    browser.wait_for("#key-answer [data-do=block]", SOON, |text| text == "block…");
-    // The row that has the focus stays for a while.
-    assert_eq!(browser.count("#blocked-rows tr:not(.gone)"), 0);
-    browser.check_log();
+    let steps = r#"
+        login 0 acme x7; press block of ACME in #limited-rows
+        #confirm-title is Block this key?; #confirm-key is ACME
+        key Escape; #limited-rows lacks blocked for
+        press block of ACME in #limited-rows; click #confirm-span label:first-of-type
+        confirm Blocked for 5 min; until #limited-rows has blocked for
+        until #blocked-rows has acmein 5 min or in 4 min
+        // A count that is whole again helps nothing.
+        press reset of ACME in #limited-rows; confirm Reset; wait 2000
+        login 0 acme = 429; login 1 acme = 429; login 1 globex = 200
+        until @login .more has blocked by an operator
+        // The same by its text; the button that blocks ends it then.
+        look-up ACME; until #key-blocked begins Blocked for; #key-verdict has would be denied
+        #key-answer [data-do=block] is end the block…
+        press end of ACME in #blocked-rows; confirm Block ended; soon login 1 acme = 200
+        until #key-answer [data-do=block] is block…
+        // The row that has the focus stays for a while.
+        count #blocked-rows tr:not(.gone) = 0"#;
+    play_in_first_of_two(steps);
 }
 
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_customer_is_raised() {
-    let server = Redis::start();
-    let apps = two(&server);
-    let browser = open(&apps[0]);
-    // One that nobody had lately is told before it is confirmed.
-    browser.write("[name=rule]", "login");
-    browser.write("[name=key]", "127.0.0.1:header.x-tenant|acne");
-    browser.click("#key-form .main");
-    browser.sees("#key-verdict", "would be allowed");
-    browser.click("#key-answer [data-do=raise]");
-    assert!(browser.text("#confirm-effect").contains("is it the one?"));
-    browser.press(ESCAPE);
-
-    flood(&apps[0], "acme", 7);
-    browser.run("scrollTo(0, 0)");
-    browser.click(&button("#limited-rows", "raise", ACME));
-    let expected = "Raise the limits of this key?";
-    assert_eq!(browser.text("#confirm-title"), expected);
-    assert!(!browser.text("#confirm-effect").contains("is it the one?"));
-    let factor = |text| {
-        browser.run("document.querySelector('[name=factor]').value = ''");
-        browser.write("[name=factor]", text);
-    };
-    factor("2000");
-    browser.click("#confirm-do");
-    assert_eq!(browser.count("dialog[open]"), 1, "too much");
-    factor("2.5");
-    browser.click("#confirm-span [data-of=raise]");
-    confirm(&browser, "Raised for 30 d");
-    browser.wait_for("#limited-rows", SOON, |text| {
-        text.contains("× 2.5 for 30 d")
-    });
-    soon("not raised", SOON, || login(&apps[1], "acme") == 200);
-    browser.run("document.querySelector('#key-form').reset()");
-    browser.write("[name=rule]", "login");
-    browser.write("[name=key]", ACME);
-    browser.click("#key-form .main");
-    // Whole days until half a second is over.
-    browser.wait_for("#key-raised", SOON, |text| {
-        text.starts_with("Raised for 30 d") || text.starts_with("Raised for 29 d 23 h")
-    });
-    browser.sees("#key-quotas .quota:first-child p", "of 12 left");
-    browser.run("scrollTo(0, 0)");
-    browser.click(&button("#raised-rows", "end", ACME));
-    confirm(&browser, "Raise ended");
-    soon("still raised", SOON, || login(&apps[1], "acme") == 429);
-    browser.check_log();
+    let steps = r#"
+        // One that nobody had lately is told before it is confirmed.
+        look-up 127.0.0.1:header.x-tenant|acne; until #key-verdict has would be allowed
+        click #key-answer [data-do=raise]; #confirm-effect has is it the one?; key Escape
+        login 0 acme x7; press raise of ACME in #limited-rows
+        #confirm-title is Raise the limits of this key?; #confirm-effect lacks is it the one?
+        // Too much.
+        write [name=factor] = 2000; click #confirm-do; count dialog[open] = 1
+        write [name=factor] = 2.5; click #confirm-span [data-of=raise]; confirm Raised for 30 d
+        until #limited-rows has × 2.5 for 30 d; soon login 1 acme = 200; look-up ACME
+        // Whole days until half a second is over.
+        until #key-raised begins Raised for 30 d or Raised for 29 d 23 h
+        until #key-quotas .quota:first-child p has of 12 left
+        press end of ACME in #raised-rows; confirm Raise ended; soon login 1 acme = 429"#;
+    play_in_first_of_two(steps);
 }
 
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_key_is_looked_up_and_reset() {
     let app = App::start(&[]);
-    let browser = open(&app);
-    browser.write("[name=rule]", "nothing");
-    browser.click("#key-form .main");
-    browser.sees("#key-error", "nothing");
-    browser.run("document.querySelector('#key-form').reset()");
-
-    flood(&app, "acme", 7);
-    browser.write("[name=rule]", "login");
-    browser.write("[name=key]", ACME);
-    browser.click("#key-form .main");
-    browser.sees("#key-verdict", "would be denied");
-    let quota = "#key-quotas .quota:first-child p";
-    browser.sees(quota, "0 of 5 left, full again in");
-    assert_eq!(browser.text("#key-error"), "");
-
-    browser.click("#key-answer [data-do=reset]");
-    browser.click("#confirm-do");
-    browser.wait_for("#said", SOON, |text| {
-        text == "Reset: 127.0.0.1:header.x-tenant|acme, rule login."
-    });
-    assert_eq!(login(&app, "acme"), 200);
-    browser.sees(quota, "4 of 5 left");
-
+    let (browser, addresses) = (open(&app), [&*app.address]);
+    let steps = r#"
+        write [name=rule] = nothing; click #key-form .main; until #key-error has nothing
+        login 0 acme x7; look-up ACME; until #key-verdict has would be denied
+        until #key-quotas .quota:first-child p has 0 of 5 left, full again in
+        #key-error is ; click #key-answer [data-do=reset]
+        confirm Reset: ACME, rule login.; login 0 acme = 200
+        until #key-quotas .quota:first-child p has 4 of 5 left; login 0 globex x7"#;
+    browser.play(&addresses, steps);
     // The same from a row, and with the keyboard alone: the dialog keeps the focus.
-    flood(&app, "globex", 7);
-    let reset = button("#limited-rows", "reset", GLOBEX);
+    let reset = button("#limited-rows", "reset", "127.0.0.1:header.x-tenant|globex");
     browser.wait_for(&reset, SOON, |text| !text.is_empty());
     browser.run(&format!("document.querySelector({}).focus()", json!(reset)));
-    browser.press('\u{e007}');
-    assert_eq!(browser.text("#confirm-key"), GLOBEX);
+    browser.play(&addresses, "key Enter; #confirm-key is GLOBEX");
     for _ in 0..4 {
         let is_inside = "return document.activeElement === document.body \
                          || document.activeElement.closest('dialog') !== null";
         assert_eq!(browser.run(is_inside), true);
-        browser.press(TAB);
+        browser.play(&addresses, "key Tab");
     }
     browser.run("document.querySelector('#confirm-do').focus()");
-    browser.press('\u{e007}');
-    browser.wait_for("#said", SOON, |text| {
-        text.starts_with("Reset: 127.0.0.1:header.x-tenant|globex")
-    });
-    assert_eq!(login(&app, "globex"), 200);
-    browser.check_log();
+    let steps = "key Enter; until #said begins Reset: GLOBEX; login 0 globex = 200";
+    browser.play(&addresses, steps);
 }
 
 #[test]
@@ -297,74 +150,17 @@ fn a_second_process_comes_and_goes() {
     let start = |name| App::start(&[("REDIS_URL", &server.url), ("HOSTNAME", name)]);
     let first = start("web-1");
     let browser = open(&first);
-    browser.wait_for("#fleet-sum", SOON, |text| text.starts_with("one process"));
+    browser.play(&[], "until #fleet-sum begins one process");
     let second = start("web-2");
-    let three = Duration::from_secs(3);
-    let took = browser.wait_for("#fleet-sum", three, |text| text.starts_with("2 processes"));
-    println!("the second process is seen after {took:?}");
-    assert_eq!(browser.count("#processes article"), 2);
-    assert_eq!(browser.count("#processes .this"), 1);
-    let name = "#processes article:not(.this) h3";
-    browser.wait_for(name, SOON, |text| text.starts_with("web-2"));
-    let facts = browser.text("#facts");
-    assert!(facts.starts_with("Shown by process web-1 ("), "{facts}");
+    let steps = r#"
+        within 3 #fleet-sum begins 2 processes
+        count #processes article = 2; count #processes .this = 1
+        until #processes article:not(.this) h3 begins web-2
+        #facts begins Shown by process web-1 ("#;
+    browser.play(&[], steps);
     second.stop("-KILL");
-    let ten = Duration::from_secs(10);
-    let took = browser.wait_for("#fleet-sum", ten, |text| text.starts_with("one process"));
-    println!("the killed process is gone after {took:?}");
-    assert_eq!(browser.count("#processes article"), 1);
-    browser.check_log();
-}
-
-/// A client that writes to Redis may claim that a process has any name.
-#[test]
-#[ignore = "needs Chromium: tests/page.sh"]
-fn names_of_other_processes_are_never_markup() {
-    let server = Redis::start();
-    let app = App::start(&[("REDIS_URL", &server.url)]);
-    let browser = open(&app);
-    let script = "<img src=x onerror='window.isRun = 1'>\u{202e}".repeat(200);
-    let facts = json!({
-        "started_ago_s": 1e300, "name": script, "content_hash": script, "version": u64::MAX,
-        "allowed_per_s": u64::MAX, "last_error": {"kind": script, "ago_s": 1e300},
-        "warnings": [script],
-    });
-    let row = json!([script, script, 3, 0, 1e300, 1e300, u64::MAX, script]);
-    let text = json!({"facts": facts, "limited": [row]});
-    let mut connection = server.connection();
-    let prefix = "{web_app:CurrentLimiter:~fleet}";
-    let exists: bool = kit::query(&server, &format!("EXISTS {prefix}:processes"));
-    assert!(exists, "the app has another name");
-    let process = "<b>zorro</b>";
-    let began = Instant::now();
-    // Within the time in which a process has to say something again.
-    while !browser.text("#limited-rows").contains("onerror") {
-        assert!(began.elapsed() < SOON);
-        let now = std::time::SystemTime::UNIX_EPOCH
-            .elapsed()
-            .expect("a clock");
-        redis::pipe()
-            .set_ex(format!("{prefix}:process:{process}"), text.to_string(), 60)
-            .zadd(
-                format!("{prefix}:processes"),
-                process,
-                now.as_millis() as u64,
-            )
-            .exec(&mut connection)
-            .expect("is written");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    let name = browser.text("#processes article:not(.this) h3");
-    assert!(name.starts_with("<img src=x onerror"), "{name}");
-    assert!(!name.contains("202e") && name.len() < 100, "{name}");
-    for (width, height) in [(400, 800), (1280, 900)] {
-        browser.resize(width, height);
-        let whole = browser.run("return document.documentElement.scrollWidth");
-        assert!(whole.as_u64() <= Some(width.into()), "{whole}");
-    }
-    assert!(browser.run("return window.isRun").is_null());
-    assert_eq!(browser.count("main img, main b:not([id]) b, main i img"), 0);
-    browser.check_log();
+    let steps = "within 10 #fleet-sum begins one process; count #processes article = 1";
+    browser.play(&[], steps);
 }
 
 #[test]
@@ -374,85 +170,104 @@ fn redis_is_gone_and_comes_back() {
     let app = App::start(&[("REDIS_URL", &server.url)]);
     let browser = open(&app);
     server.kill();
-    let ten = Duration::from_secs(10);
-    browser.wait_for("#banners", ten, |text| {
-        text.contains("Redis does not answer")
-    });
-    assert_eq!(browser.count("#processes article"), 1);
+    let steps = "within 10 #banners has Redis does not answer; count #processes article = 1";
+    browser.play(&[], steps);
     server.restart();
-    browser.wait_for("#banners", 2 * ten, |text| !text.contains("Redis"));
+    browser.play(&[], "within 20 #banners lacks Redis");
     let address = app.address.clone();
     app.stop("-TERM");
-    browser.wait_for("#server", SOON, |text| text == "no answer");
-    browser.wait_for("#banners", SOON, |text| {
-        text == "This process does not answer."
-    });
+    let steps = r#"
+        until #server is no answer; until #banners is This process does not answer."#;
+    browser.play(&[], steps);
     let (_, port) = address.rsplit_once(':').expect("a port");
     let _app = App::start(&[("REDIS_URL", &server.url), ("PORT", port)]);
-    browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
-    browser.check_log();
+    browser.play(&[], "until #server ends answers");
 }
 
-/// Names of rules come from files and keys from clients: both are text.
+/// Names of rules come from files, keys from clients, and what writes to Redis may claim that a
+/// process has any name: all are text.
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn names_are_never_markup() {
     let script = "<script>window.isRun = 1</script>";
     let image = "<img src=x onerror='window.isRun = 1'>";
-    let rules = format!(
-        "[rules.login]\nmax-count = 1\nwindow = \"1m\"\nkey = \"header:x-tenant\"\n\
-         [rules.\"{script}\"]\nmax-count = 1\nwindow = \"1m\"\n\
-         [rules.\"{image}\"]\nmax-count = 1\nwindow = \"1m\"\n\
-         [rules.\"a\\u202etxt\"]\nmax-count = 1\nwindow = \"1m\"\n"
-    );
-    let file = kit::LimitsFile::new(&rules);
-    let app = App::start(&[("LIMITS", file.path.to_str().expect("a path of text"))]);
-    flood(&app, script, 4);
-    flood(&app, image, 4);
+    let rule = |path| format!("[rules.\"{path}\"]\nmax-count = 1\nwindow = \"1m\"\n");
+    let of_tenants = rule("login") + "key = \"header:x-tenant\"\n";
+    let file =
+        LimitsFile::new([of_tenants, rule(script), rule(image), rule("a\\u202etxt")].concat());
+    let server = Redis::start();
+    let app = App::start(&[("REDIS_URL", &server.url), ("LIMITS", file.name())]);
+    for tenant in [script, image] {
+        (0..4).for_each(|_| _ = login(&app, tenant));
+    }
     let url = "/%3Cscript%3Ewindow.isRun%20=%201%3C/script%3E";
     assert_eq!([app.status(url), app.status(url)], [200, 429]);
+    let is_text = |browser: &Browser| {
+        assert!(browser.run("return window.isRun").is_null());
+        let markup = "main script, main img, main b:not([id]) b, main i img";
+        assert_eq!(browser.count(markup), 0);
+    };
     // Seen for the first time and later.
     for _ in 0..2 {
         let browser = open(&app);
-        browser.wait_for("#rules", SOON, |text| {
-            text.contains(script) && text.contains(image)
-        });
-        browser.sees("#rules", "a\\u{202e}txt");
-        // What is not written as it is in a key is written as its number.
-        browser.wait_for("#limited-rows", SOON, |text| {
-            text.contains("%3Cscript%3E") && text.contains("%3Cimg") && text.contains(script)
-        });
-        browser.click(&button("#limited-rows", "reset", "all requests together"));
-        assert_eq!(browser.text("#confirm-rule"), script);
-        browser.press(ESCAPE);
-        flood(&app, script, 1);
-        std::thread::sleep(Duration::from_secs(2));
-        assert!(browser.run("return window.isRun").is_null());
-        assert_eq!(browser.count("main script, main img"), 0);
-        browser.check_log();
+        let steps = r#"
+            until #rules has SCRIPT; until #rules has IMAGE; until #rules has a\u{202e}txt
+            // What is not written as it is in a key is written as its number.
+            until #limited-rows has %3Cscript%3E; until #limited-rows has %3Cimg
+            until #limited-rows has SCRIPT
+            press reset of all requests together in #limited-rows; #confirm-rule is SCRIPT
+            key Escape"#;
+        let steps = steps.replace("SCRIPT", script).replace("IMAGE", image);
+        browser.play(&[], &steps);
+        login(&app, script);
+        browser.play(&[], "wait 2000");
+        is_text(&browser);
     }
+    let browser = open(&app);
+    let name = format!("{image}\u{202e}").repeat(200);
+    let facts = json!({
+        "started_ago_s": 1e300, "name": name, "content_hash": name, "version": u64::MAX,
+        "allowed_per_s": u64::MAX, "last_error": {"kind": name, "ago_s": 1e300},
+        "warnings": [name],
+    });
+    let row = json!([name, name, 3, 0, 1e300, 1e300, u64::MAX, name]);
+    let text = json!({"facts": facts, "limited": [row]}).to_string();
+    let prefix = "{web_app:CurrentLimiter:~fleet}";
+    let exists: bool = kit::query(&server, &format!("EXISTS {prefix}:processes"));
+    assert!(exists, "the app has another name");
+    let process = "<b>zorro</b>";
+    // Within the time in which a process has to say something again.
+    soon("its row", SOON, || {
+        std::thread::sleep(Duration::from_millis(200));
+        redis::pipe()
+            .set_ex(format!("{prefix}:process:{process}"), &text, 60)
+            .zadd(
+                format!("{prefix}:processes"),
+                process,
+                kit::unix_micros() / 1_000,
+            )
+            .exec(&mut server.connection())
+            .expect("is written");
+        browser.text("#limited-rows").contains("<img src=x onerror")
+    });
+    let name = browser.text("#processes article:not(.this) h3");
+    assert!(name.starts_with("<img src=x onerror"), "{name}");
+    assert!(!name.contains("202e") && name.len() < 100, "{name}");
+    browser.play(&[], "fits 400 800; fits 1280 900");
+    is_text(&browser);
 }
 
-/// A page of limits in this process, of the rule "search" for users, of whom some have the plan
-/// "pro". Returns where it is.
+/// The rule "search" for users, of whom some have the plan "pro", with a page.
+fn searches(page: fn(Page) -> Page) -> Router {
+    let two = r#"max-count = 2, window = "1m""#;
+    let limits = of_toml(&format!(
+        "rules.search = {{ {two}, plans.pro = {{ {two} }} }}"
+    ));
+    kit::page::App::of_rules(limits.process_name("<i>web</i>-7"), page).router
+}
+
 fn serve(page: fn(Page) -> Page) -> String {
-    serve_behind(page, |page| page)
-}
-
-/// The same, behind what is put around the page.
-fn serve_behind(page: fn(Page) -> Page, guard: fn(Router) -> Router) -> String {
-    serve_app(move || {
-        let pro = Quotas::new([Quota::per_minute(2)]).expect("quotas");
-        let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-        let rule = rule.with_plan("pro", pro).expect("a plan");
-        let limits = Limits::new([rule])
-            .key(Header::new("x-user"))
-            .plan(|head| head.headers.get("x-plan")?.to_str().ok())
-            .process_name("<i>web</i>-7");
-        Router::new()
-            .route("/search", get("found").layer(limits.layer("search")))
-            .nest_service("/limits", guard(page(limits.page()).router()))
-    })
+    serve_app(move || searches(page))
 }
 
 /// An app in this process. Returns where it is.
@@ -471,50 +286,29 @@ fn serve_app(make: impl FnOnce() -> Router + Send + 'static) -> String {
     address.recv().expect("an address")
 }
 
-fn search(address: &str) -> String {
-    search_as(address, "x-user: alice")
-}
-
-/// A search with these fields, and its status.
-fn search_as(address: &str, fields: &str) -> String {
-    let mut stream = std::net::TcpStream::connect(address).expect("a server");
-    let head =
-        format!("GET /search HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{fields}\r\n\r\n");
-    stream.write_all(head.as_bytes()).expect("is sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("text");
-    answer[9..12].to_owned()
-}
-
 /// A browser keeps the user and the password of an address, and fetches from no such address.
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn an_address_may_have_credentials() {
-    let authenticated = |page: Router| {
-        page.layer(axum::middleware::from_fn(
-            async |request: Request, next: Next| {
-                // "operator:secret" in base64.
-                let wanted = "Basic b3BlcmF0b3I6c2VjcmV0";
-                match request.headers().get("authorization") {
-                    Some(given) if given == wanted => next.run(request).await,
-                    _ => (
-                        StatusCode::UNAUTHORIZED,
-                        [("www-authenticate", "Basic realm=\"limits\"")],
-                    )
-                        .into_response(),
-                }
-            },
-        ))
+    let authenticated = async |request: Request, next: Next| {
+        // "operator:secret" in base64.
+        let wanted = "Basic b3BlcmF0b3I6c2VjcmV0";
+        let given = request.headers().get("authorization");
+        if request.uri().path() == "/search" || given.is_some_and(|it| it == wanted) {
+            return next.run(request).await;
+        }
+        let asks = [("www-authenticate", "Basic realm=\"limits\"")];
+        (StatusCode::UNAUTHORIZED, asks).into_response()
     };
-    let address = serve_behind(Page::allow_changes, authenticated);
+    let layer = axum::middleware::from_fn(authenticated);
+    let address = serve_app(move || searches(Page::allow_changes).layer(layer));
     for path in ["/limits/", "/limits"] {
         let browser = Browser::open(&format!("http://operator:secret@{address}{path}"));
-        browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
-        (0..5).for_each(|_| drop(search(&address)));
-        browser.click("#limited-rows tr:first-child button[aria-label^=reset]");
-        confirm(&browser, "Reset");
-        browser.click("nav a[href=\"#now\"]");
-        browser.check_log();
+        let steps = r##"
+            until #server ends answers; search 0 alice x5
+            click #limited-rows tr:first-child button[aria-label^=reset]; confirm Reset
+            click nav a[href="#now"]"##;
+        browser.play(&[&address], steps);
     }
 }
 
@@ -523,70 +317,30 @@ fn an_address_may_have_credentials() {
 #[ignore = "needs Chromium: tests/page.sh"]
 fn rows_are_filtered_and_have_a_plan() {
     let address = serve(|page| page.allow_changes().show_keys());
-    let browser = Browser::open(&format!("http://{address}/limits"));
-    browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
-    let row = "#limited-rows tr:first-child";
-    let cell = |name: &str| format!("{row} [data-label=\"{name}\"]");
-    let is_shown = |selector: &str| {
-        let selector = json!(selector);
-        browser.run(&format!(
-            "return document.querySelector({selector}).checkVisibility()"
-        ))
-    };
-    (0..4).for_each(|_| drop(search(&address)));
-    browser.sees(row, "alice");
-    assert_eq!(is_shown("th.plan"), false, "nobody has a plan");
-    (0..12).for_each(|_| drop(search_as(&address, "x-user: bob\r\nx-plan: pro")));
-    browser.wait_for(&cell("Plan"), SOON, |text| text == "pro");
-    assert_eq!(is_shown("th.plan"), true);
-    browser.wait_for(&cell("Denials/s"), SOON, |text| text == "2");
-    browser.wait_for(&cell("Denials/s"), 2 * SOON, |text| text == "0");
-    let plan_of_alice = "#limited-rows tr:nth-child(2) [data-label=Plan]";
-    assert_eq!(browser.text(plan_of_alice), "–");
-
-    let keys = |wanted: &[&str]| {
-        let found = browser.run(
-            "return [...document.querySelectorAll('#limited-rows bdi')].map((it) => it.textContent)",
-        );
-        assert_eq!(found, json!(wanted));
-    };
-    let filter = |text: &str| {
-        browser.run("document.querySelector('#filter').value = ''");
-        browser.write("#filter", text);
-    };
-    keys(&["bob", "alice"]);
-    for (text, wanted) in [
-        ("ALI", &["alice"][..]),
-        ("search b", &["bob"]),
-        ("pro", &["bob"]),
-        (" ", &["bob", "alice"]),
-        ("login", &[]),
-    ] {
-        filter(text);
-        keys(wanted);
-    }
-    let nobody = browser.text("#nobody");
-    assert_eq!(nobody, "None of these 2 keys matches the filter.");
-    assert_eq!(browser.text("#limited-count"), "2");
-    filter("e");
-    for width in [360, 400, 768, 910, 1_280] {
-        browser.resize(width, 900);
-        let whole = browser.run("return document.documentElement.scrollWidth");
-        assert!(whole.as_u64() <= Some(width.into()), "{width}: {whole}");
-    }
-    // It stays while the page looks again, and the row that is left can be helped.
-    filter("alice");
-    std::thread::sleep(Duration::from_secs(2));
-    keys(&["alice"]);
-    browser.click(&button("#limited-rows", "let through", "alice"));
-    browser.click("#confirm-do");
-    browser.sees("#let-through-rows", "alice");
-    filter("bob");
-    assert_eq!(browser.count("#let-through-rows tr"), 0);
-    // "look" asks for the plan of the row.
-    browser.click(&button("#limited-rows", "look", "bob").replace('…', ""));
-    browser.wait_for("#key-name", SOON, |text| text.ends_with("plan pro"));
-    browser.check_log();
+    let steps = r#"
+        search 0 alice x4; until #limited-rows tr:first-child has alice
+        // Nobody has a plan.
+        hides th.plan
+        search 0 bob, x-plan: pro x12; until #limited-rows tr:first-child [data-label=Plan] is pro
+        shows th.plan; until #limited-rows tr:first-child [data-label="Denials/s"] is 2
+        within 12 #limited-rows tr:first-child [data-label="Denials/s"] is 0
+        #limited-rows tr:nth-child(2) [data-label=Plan] is –
+        texts #limited-rows bdi = ["bob","alice"]
+        write #filter = ALI; texts #limited-rows bdi = ["alice"]
+        write #filter = search b; texts #limited-rows bdi = ["bob"]
+        write #filter = pro; texts #limited-rows bdi = ["bob"]
+        write #filter = BLANK; texts #limited-rows bdi = ["bob","alice"]
+        write #filter = login; texts #limited-rows bdi = []
+        #nobody is None of these 2 keys matches the filter.; #limited-count is 2
+        write #filter = e
+        fits 360 900; fits 400 900; fits 768 900; fits 910 900; fits 1280 900
+        // It stays while the page looks again, and the row that is left can be helped.
+        write #filter = alice; wait 2000; texts #limited-rows bdi = ["alice"]
+        press let through of alice in #limited-rows; click #confirm-do
+        until #let-through-rows has alice; write #filter = bob; count #let-through-rows tr = 0
+        // "look" asks for the plan of the row.
+        press look of bob in #limited-rows; until #key-name ends plan pro"#;
+    open_at(&address).play(&[&address], steps);
 }
 
 /// Words of rows that are seen and that a line break is inside of.
@@ -613,40 +367,29 @@ fn eighty_long_keys_are_a_line_each() {
     let address = serve(|page| page.allow_changes().show_keys());
     let key = |number: usize| format!("{number:02}.customer@example.com/of-the-region-77");
     assert_eq!(key(0).len(), 40);
+    let browser = open_at(&address);
     for number in 0..80 {
-        let plan = ["\r\nx-plan: pro", ""][number % 2];
-        let fields = format!("x-user: {}{plan}", key(number));
-        (0..3).for_each(|_| drop(search_as(&address, &fields)));
+        let plan = [", x-plan: pro", ""][number % 2];
+        browser.play(&[&address], &format!("search 0 {}{plan} x3", key(number)));
     }
-    let browser = Browser::open(&format!("http://{address}/limits"));
-    browser.wait_for("#limited-count", SOON, |text| text == "80");
-    assert_eq!(browser.text("#more-limited"), "show all 80 keys");
+    let steps = r#"
+        until #limited-count is 80; #more-limited is show all 80 keys
+        until FIRST [data-label=Used] is 2 of 2
+        click FIRST button[aria-label^=block]; write [name=note] = spam, ticket 4711
+        confirm Blocked for 1 h; until FIRST [data-label=Until] begins blocked for
+        until #blocked-rows has spam, ticket 4711
+        click FIRST button[aria-label^=raise]; confirm Raised
+        run scrollTo(0, 0) = null; click #blocked-rows button; confirm Block ended
+        // A raised key is listed while it is denied.
+        search 0 KEY, x-plan: pro x3; until FIRST [data-label=Until] begins × 2 for
+        until FIRST [data-label=Used] is 4 of 4; within 18 #said is "#;
     let first = "#limited-rows tr:first-child";
-    let cell = |name: &str| format!("{first} [data-label={name}]");
-    browser.wait_for(&cell("Used"), SOON, |text| text == "2 of 2");
-    browser.click(&format!("{first} button[aria-label^=block]"));
-    browser.write("[name=note]", "spam, ticket 4711");
-    confirm(&browser, "Blocked for 1 h");
-    browser.wait_for(&cell("Until"), SOON, |text| text.starts_with("blocked for"));
-    browser.sees("#blocked-rows", "spam, ticket 4711");
-    browser.click(&format!("{first} button[aria-label^=raise]"));
-    browser.click("#confirm-do");
-    let end = "#blocked-rows button";
-    browser.wait_for("#said", SOON, |text| text.starts_with("Raised"));
-    browser.run("scrollTo(0, 0)");
-    browser.click(end);
-    confirm(&browser, "Block ended");
-    // A raised key is listed while it is denied.
-    let fields = format!("x-user: {}\r\nx-plan: pro", key(0));
-    (0..3).for_each(|_| drop(search_as(&address, &fields)));
-    browser.wait_for(&cell("Until"), SOON, |text| text.starts_with("× 2 for"));
-    browser.wait_for(&cell("Used"), SOON, |text| text == "4 of 4");
-
-    browser.wait_for("#said", 3 * SOON, str::is_empty);
+    let steps = steps.replace("FIRST", first).replace("KEY", &key(0));
+    browser.play(&[&address], &steps);
     for (width, height) in [(1280, 900), (1024, 900), (400, 900)] {
         browser.resize(width, height);
         browser.run("document.activeElement.blur(); scrollTo(0, 0)");
-        picture(&browser, &format!("eighty_{width}"));
+        browser.picture(&format!("eighty_{width}"));
         assert_eq!(browser.run(BROKEN), json!([]), "{width}");
         let cut = "return [...document.querySelectorAll('#limited-rows bdi span')] \
                    .filter((it) => it.scrollWidth > it.clientWidth).map((it) => it.textContent)";
@@ -661,34 +404,17 @@ fn eighty_long_keys_are_a_line_each() {
                      .getBoundingClientRect().bottom";
         let tenth = browser.run(tenth).as_f64().expect("a number");
         assert!(tenth <= 700., "{width}: ten rows need {tenth} px");
-        let whole = browser.run("return document.documentElement.scrollWidth");
-        assert!(whole.as_u64() <= Some(width.into()), "{width}: {whole}");
+        browser.fits(width, height);
     }
     // The rest is behind a tap.
-    let is_shown = |selector: &str| {
-        let selector = json!(selector);
-        browser.run(&format!(
-            "return document.querySelector({selector}).checkVisibility()"
-        ))
-    };
-    assert_eq!(is_shown(&cell("Used")), false);
-    browser.click(&cell("Key"));
-    assert_eq!(is_shown(&cell("Used")), true);
+    let steps = "hides FIRST [data-label=Used]; click FIRST [data-label=Key]; \
+        shows FIRST [data-label=Used]";
+    browser.play(&[], &steps.replace("FIRST", first));
     assert_eq!(browser.run(BROKEN), json!([]));
-    picture(&browser, "eighty_open");
-    browser.click(&format!("{first} button[aria-label^=reset]"));
-    confirm(&browser, "Reset");
-    browser.click(&format!("{first} .fold button"));
-    assert_eq!(is_shown(&cell("Used")), false);
-    browser.check_log();
-}
-
-/// Keeps what is seen, if somebody asked for pictures.
-fn picture(browser: &Browser, name: &str) {
-    if let Some(folder) = std::env::var_os("TIDEGATE_SCREENSHOTS") {
-        let file = PathBuf::from(folder).join(format!("{name}.png.base64"));
-        std::fs::write(file, browser.screenshot()).expect("is written");
-    }
+    browser.picture("eighty_open");
+    let steps = "click FIRST button[aria-label^=reset]; confirm Reset; click FIRST .fold button; \
+        hides FIRST [data-label=Used]";
+    browser.play(&[], &steps.replace("FIRST", first));
 }
 
 /// Where rects overlap, one of them covers the other.
@@ -704,15 +430,16 @@ const COVERED: &str = "const said = document.querySelector('#said').getBoundingC
 #[ignore = "needs Chromium: tests/page.sh"]
 fn what_is_said_covers_nothing() {
     let app = App::start(&[]);
-    for number in 0..12 {
-        flood(&app, &format!("{}-{number}", "x".repeat(40)), 7);
-    }
     let browser = open(&app);
-    browser.wait_for("#limited-count", SOON, |text| text == "12");
+    for number in 0..12 {
+        let long = "x".repeat(40);
+        browser.play(&[&app.address], &format!("login 0 {long}-{number} x7"));
+    }
+    browser.play(&[], "until #limited-count is 12");
     let height = "return document.querySelector('header').offsetHeight";
     for (width, screen) in [(1280, 700), (400, 700), (360, 640)] {
         browser.resize(width, screen);
-        browser.wait_for("#said", 3 * SOON, str::is_empty);
+        browser.play(&[], "within 18 #said is ");
         let before = browser.run(height);
         browser.run("scrollTo(0, 0)");
         if width == 400 {
@@ -743,49 +470,30 @@ fn what_is_said_covers_nothing() {
 #[ignore = "needs Chromium: tests/page.sh"]
 fn hidden_keys_are_helped_by_their_hash() {
     let address = serve(Page::allow_changes);
-    (0..5).for_each(|_| drop(search(&address)));
-    let browser = Browser::open(&format!("http://{address}/limits"));
-    let row = "#limited-rows tr:first-child";
-    browser.wait_for(row, SOON, |text| text.starts_with("search#"));
-    let key = browser.text(&format!("{row} bdi"));
-    browser.click(&format!("{row} button:last-child"));
-    browser.sees("#key-verdict", "denied");
-    assert_eq!(browser.text("#key-of-row code"), key);
-    browser.click("#key-answer [data-do=reset]");
-    assert_eq!(browser.text("#confirm-key"), key);
-    browser.click("#confirm-do");
-    browser.wait_for("#said", SOON, |text| {
-        text == format!("Reset: {key}, rule search.")
-    });
-    let statuses = [(); 3].map(|()| search(&address));
-    assert_eq!(statuses, ["200", "200", "429"]);
-
-    browser.run("scrollTo(0, 0)");
-    browser.click(&button("#limited-rows", "let through", &key));
-    browser.click("#confirm-span label:first-of-type");
-    confirm(&browser, "Let through for 5 min");
-    assert_eq!(search(&address), "200");
-    let is_named = browser.run("return document.body.innerText.includes('alice')");
-    assert_eq!(is_named, false);
-    browser.check_log();
+    let browser = open_at(&address);
+    let steps = "search 0 alice x5; until #limited-rows tr:first-child begins search#";
+    browser.play(&[&address], steps);
+    let key = browser.text("#limited-rows tr:first-child bdi");
+    let steps = r#"
+        click #limited-rows tr:first-child button:last-child; until #key-verdict has denied
+        #key-of-row code is KEY; click #key-answer [data-do=reset]; #confirm-key is KEY
+        confirm Reset: KEY, rule search.; search 0 alice x2 = 200; search 0 alice = 429
+        press let through of KEY in #limited-rows; click #confirm-span label:first-of-type
+        confirm Let through for 5 min; search 0 alice = 200
+        run return document.body.innerText.includes('alice') = false"#;
+    browser.play(&[&address], &steps.replace("KEY", &key));
 }
 
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_page_that_may_change_nothing_has_no_buttons_for_it() {
     let address = serve(Page::show_keys);
-    (0..5).for_each(|_| drop(search(&address)));
-    let browser = Browser::open(&format!("http://{address}/limits/"));
-    browser.sees("#limited-rows", "alice");
-    browser.click("#limited-rows button:last-child");
-    browser.sees("#key-verdict", "denied");
-    let shown = browser.run(
-        "return [...document.querySelectorAll('main button')] \
-           .filter((it) => it.checkVisibility()).map((it) => it.textContent)",
-    );
-    assert_eq!(shown, json!(["look", "Look", "5 minutes", "1 hour"]));
-    assert!(browser.text("#rights").contains(".allow_changes()"));
-    browser.check_log();
+    let steps = r#"
+        search 0 alice x5; until #limited-rows has alice
+        click #limited-rows button:last-child; until #key-verdict has denied
+        texts main button = ["look","Look","5 minutes","1 hour"]
+        #rights has .allow_changes()"#;
+    open_at(&address).play(&[&address], steps);
 }
 
 /// What somebody points at stays where it is while the numbers change.
@@ -794,54 +502,31 @@ fn a_page_that_may_change_nothing_has_no_buttons_for_it() {
 fn the_focus_stays_while_rows_change() {
     let app = App::start(&[]);
     let browser = open(&app);
-    flood(&app, "acme", 10);
-    let look = "#limited-rows button:last-child";
-    browser.wait_for(look, SOON, |text| text == "look");
-    browser.run(&format!("document.querySelector('{look}').focus()"));
-    flood(&app, "globex", 30);
-    browser.sees("#limited-rows", GLOBEX);
-    let focused = "return document.activeElement.getAttribute('aria-label')";
-    assert_eq!(browser.run(focused), format!("look {ACME}, rule login"));
-    let first = "#limited-rows tr:first-child";
-    assert!(browser.text(first).contains(ACME));
-    browser.run("document.activeElement.blur()");
-    browser.sees(first, GLOBEX);
-    browser.check_log();
+    let steps = r#"
+        login 0 acme x10; until #limited-rows button:last-child is look
+        run document.querySelector('#limited-rows button:last-child').focus() = null
+        login 0 globex x30; until #limited-rows has GLOBEX
+        run return document.activeElement.ariaLabel = "look ACME, rule login"
+        #limited-rows tr:first-child has ACME; run document.activeElement.blur() = null
+        until #limited-rows tr:first-child has GLOBEX"#;
+    browser.play(&[&app.address], steps);
 }
 
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn it_fits_the_screen() {
     let app = App::start(&[]);
-    flood(&app, &"x".repeat(60), 10);
-    flood(&app, "acme", 10);
     for path in ["/limits", "/limits/"] {
         let browser = Browser::open(&format!("http://{}{path}", app.address));
-        browser.sees("#limited-rows", "acme");
-        browser.click(&button("#limited-rows", "let through", ACME));
-        browser.click("#confirm-do");
-        browser.sees("#let-through-rows", "acme");
-        for (width, height) in [
-            (360, 740),
-            (400, 800),
-            (768, 1024),
-            (1010, 900),
-            (1280, 900),
-        ] {
-            browser.resize(width, height);
-            let overflow = browser.run(
-                "const limit = document.documentElement.clientWidth; \
-                 return [...document.querySelectorAll('body *')] \
-                   .filter((it) => it.getBoundingClientRect().right > limit + 1) \
-                   .filter((it) => !it.closest('thead')) \
-                   .map((it) => it.outerHTML.slice(0, 100))",
-            );
-            assert_eq!(overflow, json!([]), "{width}x{height}");
-            let whole = browser.run("return document.documentElement.scrollWidth");
-            let fits = whole.as_u64() <= Some(width.into());
-            assert!(fits, "{width}x{height}: {whole}");
+        let long = "x".repeat(60);
+        let steps = r#"
+            login 0 LONG x10; login 0 acme x10; press let through of ACME in #limited-rows
+            click #confirm-do; until #let-through-rows has acme"#;
+        browser.play(&[&app.address], &steps.replace("LONG", &long));
+        for (width, height) in SCREENS {
+            browser.fits(width, height);
         }
-        browser.check_log();
+        browser.play(&[], "");
     }
 }
 
@@ -872,47 +557,23 @@ fn screenshots() {
             scope.spawn(move || customers(app, index, is_over));
         }
         std::thread::sleep(LOAD);
-        let shoot = |name: &str, width, height| {
-            browser.resize(width, height);
-            browser.run("document.activeElement.blur()");
-            std::thread::sleep(Duration::from_secs(2));
-            picture(&browser, name);
-        };
-        let show = |section: &str| {
-            browser.run(&format!(
-                "document.querySelector('{section}').scrollIntoView()"
-            ));
-        };
-        browser.click(&button(
-            "#limited-rows",
-            "let through",
-            "127.0.0.1:header.x-tenant|initech",
-        ));
-        browser.write("[name=note]", "a demo until noon");
-        confirm(&browser, "Let through");
-        browser.click(&button("#limited-rows", "block", GLOBEX));
-        browser.write("[name=note]", "spam, ticket 4711");
-        confirm(&browser, "Blocked");
-        browser.click(&button("#limited-rows", "raise", ACME));
-        shoot("raise", 1280, 900);
-        shoot("narrow_raise", 400, 900);
-        browser.resize(1280, 1400);
-        browser.click("#confirm-do");
-        browser.wait_for("#said", 3 * SOON, str::is_empty);
-        shoot("web_app", 1280, 1425);
-        shoot("flood", 1280, 900);
-        browser.click("#limited-rows tr:first-child button:last-child");
-        browser.wait_for("#key-verdict", SOON, |text| !text.is_empty());
-        show("#fleet");
-        shoot("fleet_and_key", 1280, 800);
-        browser.run("scrollTo(0, 0)");
-        shoot("narrow", 400, 1600);
-        show("#key");
-        shoot("narrow_key", 400, 900);
+        let steps = r##"
+            press let through of 127.0.0.1:header.x-tenant|initech in #limited-rows
+            write [name=note] = a demo until noon; confirm Let through
+            press block of GLOBEX in #limited-rows
+            write [name=note] = spam, ticket 4711; confirm Blocked
+            press raise of ACME in #limited-rows
+            shoot raise 1280 900; shoot narrow_raise 400 900
+            click #confirm-do; within 18 #said is
+            shoot web_app 1280 1425; shoot flood 1280 900
+            click #limited-rows tr:first-child button:last-child; until #key-verdict not
+            run document.querySelector("#fleet").scrollIntoView() = null
+            shoot fleet_and_key 1280 800; run scrollTo(0, 0) = null; shoot narrow 400 1600
+            run document.querySelector("#key").scrollIntoView() = null
+            shoot narrow_key 400 900; run scrollTo(0, 0) = null"##;
+        browser.play(&[], steps);
         browser.darken();
-        browser.run("scrollTo(0, 0)");
-        shoot("dark_narrow", 400, 1600);
-        shoot("dark", 1280, 1400);
+        browser.play(&[], "shoot dark_narrow 400 1600; shoot dark 1280 1400");
         is_over.store(true, Ordering::Relaxed);
     });
 }
@@ -935,25 +596,20 @@ fn screenshots_of_a_budget() {
                 limits.page().show_keys().allow_changes().router(),
             )
     });
-    let ask =
-        |user: &str, cost: u64| search_as(&address, &format!("x-user: {user}\r\nx-cost: {cost}"));
-    assert_eq!([ask("globex", 10_000), ask("globex", 25)], ["200", "429"]);
-    let acme = [9_712, 400, 350, 300].map(|cost| ask("acme", cost));
-    assert_eq!(acme, ["200", "429", "429", "429"]);
     let browser = Browser::open(&format!("http://{address}/limits/"));
     browser.hide_scroll_bars();
-    browser.sees("#limited-rows", "globex");
-    browser.click("#limited-rows tr:first-child button:last-child");
-    browser.sees("#key-name", "acme");
+    let steps = r#"
+        search 0 globex, x-cost: 10000 = 200; search 0 globex, x-cost: 25 = 429
+        search 0 acme, x-cost: 9712 = 200; search 0 acme, x-cost: 400 = 429
+        search 0 acme, x-cost: 350 = 429; search 0 acme, x-cost: 300 = 429
+        until #limited-rows has globex
+        click #limited-rows tr:first-child button:last-child; until #key-name has acme"#;
+    browser.play(&[&address], steps);
     let quotas = browser.text("#key-quotas");
     let told = "chat: 10,000 a month, Berlin288 left until 1 ";
     let holds_here = quotas.contains(told) && quotas.contains(" 00:00");
     assert!(holds_here, "{quotas}");
-    browser.resize(1280, 880);
-    browser.run("document.activeElement.blur()");
-    browser.run("scrollTo(0, 0)");
-    picture(&browser, "budget");
-    browser.check_log();
+    browser.play(&[], "run scrollTo(0, 0) = null; shoot budget 1280 880");
 }
 
 /// Long enough for graphs in which something is seen.
