@@ -64,7 +64,7 @@ use http::request::Builder;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use kit::counters as counted;
-use kit::http::{Answer, ask, call, get, request, send, start, status, statuses, text};
+use kit::http::{Answer, ask, call, get, request, send, serve, start, status, statuses, text};
 use kit::log::Log;
 use kit::prelude::*;
 use kit::stub::far;
@@ -147,14 +147,6 @@ fn from(peer: &str, path: &str, fields: &[(&str, &str)]) -> Request<Body> {
     let add = |request: Builder, (name, value): &(&str, &str)| request.header(*name, *value);
     let request = fields.iter().fold(request, add);
     request.body(Body::empty()).expect("a valid request")
-}
-
-/// A server on a socket, which speaks HTTP/1.1 and HTTP/2.
-async fn serve(app: Router) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let server = listener.local_addr().expect("an address");
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    server
 }
 
 /// The answer of a server on a socket over HTTP/1.1.

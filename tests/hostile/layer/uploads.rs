@@ -11,7 +11,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{any, post};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use kit::http::answer_on as answer;
+use kit::http::{answer_on as answer, serve};
 use kit::load::until;
 use kit::nginx::Nginx;
 
@@ -34,16 +34,6 @@ fn app(limits: &Limits) -> Router {
 
 fn denying() -> Limits {
     Limits::new([Rule::new("denied", [Quota::per_hour(0)]).expect("a rule")])
-}
-
-/// Serves an app, and says where.
-async fn serve(app: Router) -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port");
-    let address = listener.local_addr().expect("is bound");
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    address
 }
 
 /// The status of a request with a body of so many bytes over a connection of its own, as a client

@@ -1,6 +1,7 @@
 //! Requests to an app, and what it answers.
 
 use std::io::Read;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,6 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tidegate::store::Charges;
 use tidegate::{Decision, Key, RateLimitLayer};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
@@ -54,6 +56,14 @@ pub async fn status(app: &Router, path: &str) -> StatusCode {
 pub async fn text(response: Response<Body>) -> String {
     let body = to_bytes(response.into_body(), usize::MAX).await;
     String::from_utf8(body.expect("a whole body").to_vec()).expect("text")
+}
+
+/// A server on a socket, which speaks HTTP/1.1 and, where its package says so, HTTP/2.
+pub async fn serve(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let server = listener.local_addr().expect("an address");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    server
 }
 
 /// What came of a request.

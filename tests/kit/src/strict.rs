@@ -14,13 +14,27 @@ use tower::Service;
 #[derive(Debug, Default)]
 pub struct Strict {
     ready: bool,
+    is_never_ready: bool,
+    /// How often it was asked whether it is.
+    pub polls: Arc<AtomicUsize>,
     pub calls: Arc<AtomicUsize>,
+}
+
+impl Strict {
+    pub fn never_ready() -> Self {
+        Self {
+            is_never_ready: true,
+            ..Self::default()
+        }
+    }
 }
 
 impl Clone for Strict {
     fn clone(&self) -> Self {
         Self {
             ready: false,
+            is_never_ready: self.is_never_ready,
+            polls: self.polls.clone(),
             calls: self.calls.clone(),
         }
     }
@@ -32,6 +46,10 @@ impl Service<Request<Body>> for Strict {
     type Future = Ready<Result<Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        if self.is_never_ready {
+            return Poll::Pending;
+        }
         self.ready = true;
         Poll::Ready(Ok(()))
     }
