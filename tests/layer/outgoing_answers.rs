@@ -113,7 +113,6 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Plays the sections of this name.
 async fn play(name: &str) {
     let text = include_str!("outgoing_answers.txt").replace("\n    |", " |");
     let text = text
@@ -350,7 +349,6 @@ async fn statuses_that_hold() {
     }
 }
 
-/// A refusal that is not understood is told once, by the name of its field.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_understood_is_told_once() {
     let (log, partner) = (Log::start(), Partner::new(&["529"]));

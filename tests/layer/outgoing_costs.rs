@@ -1,5 +1,5 @@
 //! Calls to a partner that counts requests and tokens: what they reserve, use and get back, and what
-//! holds both.
+//! holds both. What single calls cost is in `tests/vectors/holds.txt`.
 
 use tidegate::limits::Outgoing;
 
@@ -20,11 +20,6 @@ fn model(store: impl Store) -> Limits {
     of_toml(MODEL).store(store)
 }
 
-fn is_held<T: std::fmt::Debug>(answer: Result<T, Refused>) -> bool {
-    let refused = answer.expect_err("it is held");
-    refused.decision().expect("a denial").is_on_hold()
-}
-
 /// What is left of requests and of tokens.
 async fn left(limits: &Limits, key: &str) -> [u64; 2] {
     assert!(limits.flush(PATIENT).await);
@@ -33,85 +28,26 @@ async fn left(limits: &Limits, key: &str) -> [u64; 2] {
     [0, 1].map(|at| left.quotas()[at].remaining())
 }
 
-/// A call at this cost, of which so many tokens were used, perhaps, with this answer.
-async fn call(limits: &Limits, cost: u64, used: Option<u64>, status: u16) {
-    let turn = limits.outgoing("model").cost(cost).ready("us").await;
-    let mut turn = turn.expect("a turn");
-    used.into_iter().for_each(|used| turn.settle(used));
-    let status = StatusCode::from_u16(status).expect("a status");
-    turn.observe_response(status, &HeaderMap::new());
-}
-
-#[tokio::test]
-async fn what_was_used_is_charged() {
-    for store in Stores::start().await.all {
-        let limits = model(store);
-        call(&limits, 5_000, None, 200).await;
-        assert_eq!(left(&limits, "us").await, [49, 35_000]);
-        call(&limits, 5_000, Some(1_200), 200).await;
-        assert_eq!(left(&limits, "us").await, [48, 33_800]);
-        call(&limits, 5_000, Some(6_300), 200).await;
-        assert_eq!(left(&limits, "us").await, [47, 27_500]);
-        // No token is a request.
-        call(&limits, 5_000, Some(0), 500).await;
-        assert_eq!(left(&limits, "us").await, [46, 27_500]);
-        // More than there is: the next call waits for it.
-        call(&limits, 27_000, Some(29_000), 200).await;
-        let refused = limits.outgoing("model").cost(1).ready("us").await;
-        let refused = refused.expect_err("tokens are owed");
-        assert!(refused.retry_after() > Some(50 * SECOND), "{refused}");
-        assert_eq!(left(&limits, "them").await, [REQUESTS, TOKENS]);
-    }
-}
-
-/// A partner's 304, which costs nothing, whatever was said of its use; a turn that is dropped.
-#[tokio::test]
-async fn what_is_free_costs_nothing() {
-    for store in Stores::start().await.all {
-        let limits = model(store);
-        for used in [None, Some(0), Some(100), Some(9_000)] {
-            call(&limits, 5_000, used, 304).await;
-            assert_eq!(left(&limits, "us").await, [REQUESTS, TOKENS], "{used:?}");
-        }
-        let partner = limits.outgoing("model").cost(5_000);
-        partner.ready("us").await.expect("a turn").failed();
-        assert_eq!(left(&limits, "us").await, [REQUESTS, TOKENS]);
-        drop(partner.ready("us").await.expect("a turn"));
-        assert_eq!(left(&limits, "us").await, [49, 35_000]);
-        let mut turn = partner.ready("us").await.expect("a turn");
-        turn.settle(100);
-        turn.settle(200);
-        drop(turn);
-        assert_eq!(left(&limits, "us").await, [48, 34_800], "the last number");
-    }
-}
-
-/// The head of an answer that streams is there before its end says what was used.
 #[tokio::test]
 async fn a_head_before_the_end_of_its_stream() {
     for store in Stores::start().await.all {
         let limits = model(store);
-        let partner = limits.outgoing("model").cost(5_000);
-        let minute = (http::header::RETRY_AFTER, HeaderValue::from_static("60"));
-        for (key, status, fields, expected) in [
-            ("plain", 200, HeaderMap::new(), [49, 38_800]),
-            ("free", 304, HeaderMap::new(), [REQUESTS, TOKENS]),
-            ("held", 429, HeaderMap::from_iter([minute]), [49, 38_800]),
-        ] {
-            let mut turn = partner.ready(key).await.expect("a turn");
-            turn.observe_response(StatusCode::from_u16(status).expect("valid"), &fields);
-            // The others learn of it before the stream has ended.
-            let next = limits.check("model", key).cost(1).await;
-            assert_eq!(next.is_err(), key == "held", "{key}");
-            if let Some(charge) = next.ok().and_then(|it| it.charge) {
-                charge.refund().await.expect("an answer");
-            }
-            turn.settle(600);
-            turn.settle(1_200);
-            drop(turn);
-            assert_eq!(left(&limits, key).await, expected, "{key}");
-        }
+        let turn = limits.outgoing("model").cost(5_000).ready("us").await;
+        let (mut turn, minute) = (turn.expect("a turn"), HeaderValue::from_static("60"));
+        let fields = HeaderMap::from_iter([(http::header::RETRY_AFTER, minute)]);
+        turn.observe_response(DENIED, &fields);
+        // The others learn of it before the stream has ended.
+        assert!(limits.check("model", "us").cost(1).await.is_err());
+        turn.settle(600);
+        turn.settle(1_200);
+        drop(turn);
+        assert_eq!(left(&limits, "us").await, [49, 38_800]);
     }
+}
+
+fn field((name, value): (&'static str, &'static str)) -> (HeaderName, HeaderValue) {
+    let value = HeaderValue::from_static(value);
+    (HeaderName::from_static(name), value)
 }
 
 /// What a process has sent, by a lower bound of what the store has charged.
@@ -190,22 +126,6 @@ async fn two_processes_share_both() {
     }
 }
 
-/// A shadow rule denies nothing, and shows what would be left.
-#[tokio::test]
-async fn in_shadow() {
-    let text = format!("{MODEL}shadow = true");
-    for store in Stores::start().await.all {
-        let limits = of_toml(&text).store(store);
-        call(&limits, 5_000, Some(1_200), 200).await;
-        call(&limits, 5_000, Some(6_300), 200).await;
-        call(&limits, 5_000, Some(6_300), 304).await;
-        assert_eq!(left(&limits, "us").await, [48, 32_500]);
-        call(&limits, 30_000, Some(34_000), 200).await;
-        call(&limits, 5_000, None, 200).await;
-        assert_eq!(left(&limits, "us").await, [47, 0]);
-    }
-}
-
 /// A refusal that names no token left holds the key until the reset, in both processes, through a
 /// cache of denials.
 #[tokio::test]
@@ -220,10 +140,8 @@ async fn a_refusal_holds_both() {
         let partner: Outgoing = processes[at].outgoing("model").cost(cost);
         let refused = partner.ready("us").await.err()?;
         let is_on_hold = refused.decision().expect("a denial").is_on_hold();
-        Some((
-            is_on_hold,
-            refused.retry_after()?.as_secs_f64().ceil() as u64,
-        ))
+        let seconds = refused.retry_after()?.as_secs_f64().ceil() as u64;
+        Some((is_on_hold, seconds))
     };
     let fields = [
         ("x-ratelimit-remaining-requests", "40"),
@@ -231,15 +149,9 @@ async fn a_refusal_holds_both() {
         ("x-ratelimit-remaining-tokens", "0"),
         ("x-ratelimit-reset-tokens", "20s"),
     ];
-    let fields = fields.map(|(name, value)| {
-        (
-            HeaderName::from_static(name),
-            HeaderValue::from_static(value),
-        )
-    });
+    let fields = fields.map(field).into_iter().collect();
     let turn = processes[0].outgoing("model").cost(100).ready("us").await;
-    turn.expect("a turn")
-        .observe_response(DENIED, &HeaderMap::from_iter(fields));
+    turn.expect("a turn").observe_response(DENIED, &fields);
     assert!(processes[0].flush(PATIENT).await);
     for at in [1, 0, 1] {
         assert_eq!(refused(at, 100).await, Some((true, 20)), "process {at}");
@@ -253,27 +165,6 @@ async fn a_refusal_holds_both() {
     eventually("it ends", async || refused(0, 100).await.is_none()).await;
 }
 
-/// A plan has the count that may be held, whatever comes first in it.
-#[tokio::test]
-async fn a_hold_is_obeyed_under_each_plan() {
-    let text = format!(
-        "{MODEL}plans.big = {{ quotas = [\
-         {{ max-count = 500, window = \"1m\", cost = 1 }}, {{ max-count = 9, window = \"1m\" }}] }}"
-    );
-    for store in Stores::start().await.all {
-        let limits = of_toml(&text).store(store);
-        limits.hold("model", "us", HOUR).await.expect("an answer");
-        assert!(is_held(limits.check("model", "us").plan("big").await));
-        // One that has none does not fit.
-        let requests = Policy::from(Quota::per_minute(500)).with_cost(1);
-        let plan = Plan::of([requests]).expect("a plan");
-        assert!(is_held(limits.check("model", "us").plan_value(plan).await));
-        let warnings = limits.warnings();
-        let is_told = warnings.iter().any(|it| it.kind == WarningKind::UnfitPlan);
-        assert!(is_told, "{warnings:?}");
-    }
-}
-
 /// What code says is what a file says.
 #[tokio::test]
 async fn by_code() {
@@ -283,10 +174,8 @@ async fn by_code() {
     let rule = rule.and_then(Rule::with_outgoing).expect("a rule");
     let names = |rule: &Rule| {
         let take = Take::new(Arc::new(rule.clone()), Key::from("us"));
-        take.counts()
-            .iter()
-            .map(|it| it.name(""))
-            .collect::<Vec<_>>()
+        let names = take.counts().iter().map(|it| it.name(""));
+        names.collect::<Vec<_>>()
     };
     let of_file = of_toml(MODEL).rules().load();
     let of_file = of_file.get("model").expect("a rule");
@@ -294,8 +183,16 @@ async fn by_code() {
     assert_eq!(names(&rule), names(of_file));
     let alone = Rule::with_policies("model", [requests]).and_then(Rule::with_outgoing);
     assert_eq!(alone.expect_err("no cost"), RuleError::OutgoingCost);
-    let permits = rule.with_max_concurrent(4);
+    let permits = rule.clone().with_max_concurrent(4);
     assert_eq!(permits.expect_err("permits"), RuleError::OutgoingConcurrent);
+    // In any order.
+    let permits = per_minute("model", 5).with_max_concurrent(4);
+    assert!(permits.expect("valid").with_outgoing().is_err());
+    let user = |name| Subject::new(name, Header::new("x-user")).limit(Quota::per_second(5));
+    let joint = Rule::joint("model", [user("a"), user("b")]).expect("valid");
+    assert!(joint.with_outgoing().is_err());
+    let plan = Quotas::with_policies([Policy::concurrent(4)]).expect("valid");
+    assert!(rule.with_plan("pro", plan).is_err());
 }
 
 /// Around a client: the request says its cost, and the answer what was used.
@@ -334,6 +231,16 @@ async fn a_layer_around_a_client() {
     }
 }
 
+/// An answer of gRPC with this status of HTTP, and such a trailer.
+fn of_grpc(status: u16, trailer: (&'static str, &'static str)) -> Response<Body> {
+    let trailers = HeaderMap::from_iter([field(trailer)]);
+    let body = http_body_util::Empty::<bytes::Bytes>::new();
+    let body = body.with_trailers(async { Some(Ok(trailers)) });
+    let answer = Response::builder().header("content-type", "application/grpc");
+    let answer = answer.status(status).body(Body::new(body));
+    answer.expect("valid")
+}
+
 /// A proxy's 503 to a call of gRPC is a status, and trailers without one are none.
 #[tokio::test]
 async fn a_grpc_call_that_a_proxy_answers() {
@@ -344,20 +251,12 @@ async fn a_grpc_call_that_a_proxy_answers() {
         .cost(5_000)
         .layer(service_fn(async |request: Request<Body>| {
             let status = request.uri().path()[1..].parse::<u16>().expect("a status");
-            let trailers = HeaderMap::from_iter([(
-                HeaderName::from_static("x-sum"),
-                HeaderValue::from_static("1"),
-            )]);
-            let body = http_body_util::Empty::<bytes::Bytes>::new();
-            let body = http_body_util::BodyExt::with_trailers(body, async { Some(Ok(trailers)) });
-            let answer = Response::builder().header("content-type", "application/grpc");
-            Ok::<_, Infallible>(answer.status(status).body(body).expect("valid"))
+            Ok::<_, Infallible>(of_grpc(status, ("x-sum", "1")))
         }));
     let send = async |path: &str| {
         let request = post(path, "content-type: application/grpc");
         let answer = client.clone().oneshot(request).await.expect("an answer");
-        let body = http_body_util::BodyExt::collect(answer.into_body()).await;
-        body.expect("a body");
+        answer.into_body().collect().await.expect("a body");
         left(&limits, "us").await
     };
     assert_eq!(send("/500").await, [REQUESTS, TOKENS]);
@@ -374,20 +273,13 @@ async fn a_grpc_call_that_is_free() {
         let partner = limits.outgoing("model").key_by(|_| Key::from("us"));
         let partner = partner.cost(5_000).used_by(|_| Some(700));
         let client = partner.layer(service_fn(async |request: Request<&'static str>| {
-            let status = HeaderValue::from_static(request.into_body());
-            let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), status)]);
-            let body = http_body_util::Empty::<bytes::Bytes>::new();
-            let body = http_body_util::BodyExt::with_trailers(body, async { Some(Ok(trailers)) });
-            let answer = Response::builder().header("content-type", "application/grpc");
-            Ok::<_, Infallible>(answer.body(body).expect("valid"))
+            Ok::<_, Infallible>(of_grpc(200, ("grpc-status", request.into_body())))
         }));
         let send = async |status: &'static str| {
             let answer = client.clone().oneshot(Request::new(status));
             let body = answer.await.expect("an answer").into_body();
             let before = left(&limits, "us").await;
-            http_body_util::BodyExt::collect(body)
-                .await
-                .expect("a body");
+            body.collect().await.expect("a body");
             (before, left(&limits, "us").await)
         };
         assert_eq!(send("5").await, ([49, 35_000], [REQUESTS, TOKENS]));

@@ -87,37 +87,3 @@ async fn an_error_of_a_shadow_rule_costs_nobody_a_response() {
     let panicking = limits.layer("a").cost(|_| panic!("no cost"));
     assert_eq!(status(&app(panicking), "/").await, OK);
 }
-
-#[test]
-fn in_a_file() {
-    let login = |text: &str| {
-        let rules = of_toml(text).rules().load();
-        Arc::clone(rules.get("login").expect("a rule"))
-    };
-    let base = "[rules.login]\nmax-count = 5\nwindow = \"1m\"\nalgorithm = \"gcra\"\n";
-    assert!(!login(base).is_shadow());
-    assert!(!login(&format!("{base}shadow = false")).is_shadow());
-    assert!(login(&format!("{base}shadow = true")).is_shadow());
-    assert!(login(&format!("shadow = true\n{base}")).is_shadow());
-}
-
-/// After a reset, the quotas of a plan have room again.
-#[tokio::test]
-async fn a_reset_reaches_the_plans() {
-    for store in &Stores::start().await.all {
-        let pro = Quotas::new([Quota::per_minute(4)]).expect("valid");
-        let rule = per_minute("a", 3).with_plan("pro", pro).expect("valid");
-        let limits = limits_of(&rule, store);
-        for (plan, max) in [("", 3), ("", 3), ("pro", 4), ("pro", 4)] {
-            for _ in 0..max {
-                let check = limits.check("a", "alice").plan(plan);
-                check.await.expect("allowed");
-            }
-            assert!(limits.reset("a", "alice").await.expect("an answer"));
-        }
-        for number in 1..=4 {
-            let check = limits.check("a", "alice").await;
-            assert_eq!(check.is_ok(), number <= 3);
-        }
-    }
-}

@@ -27,16 +27,6 @@ mod waiting_requests;
 use kit::prelude::*;
 use tower::util::BoxCloneSyncService;
 
-/// In memory, and on a server by the name of a service, as it has to be for an operator's page.
-fn shop_stores(server: &Redis) -> [(&'static str, Arc<dyn Store>); 2] {
-    let redis = Resilient::redis(&*server.url, "shop").expect("a valid address");
-    let memory = Arc::new(MemoryStore::new());
-    [
-        ("memory", memory),
-        ("redis", redis.timeout(PATIENT).build()),
-    ]
-}
-
 /// A clock of its own for each test, and a store that reads it.
 fn clocked() -> (ManualClock, MemoryStore) {
     let clock = ManualClock::default();

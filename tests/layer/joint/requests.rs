@@ -20,10 +20,8 @@ fn joint(path: &str, subjects: impl IntoIterator<Item = Subject>) -> Rule {
 
 /// Nine an hour for each user, so many for everyone.
 fn of_two(of_user: u32, of_everyone: u32) -> Rule {
-    joint(
-        "p",
-        [user(per_hour(of_user)), everyone(per_hour(of_everyone))],
-    )
+    let of_everyone = everyone(per_hour(of_everyone));
+    joint("p", [user(per_hour(of_user)), of_everyone])
 }
 
 /// `/` answers what the decision says that remains, `/fails` is no success, and `/settles` used 3.
@@ -46,52 +44,29 @@ async fn of_alice(app: &Router, path: &str) -> Answer {
     ask(app, path, "x-user: alice").await
 }
 
-/// A key of each of these subjects.
-fn take(rule: &Arc<Rule>, keys: &[(&str, &str)]) -> Take {
-    let keys = keys.iter().map(|(subject, text)| (*subject, key(text)));
-    Take::of_subjects(Arc::clone(rule), keys).expect("subjects of the rule")
-}
-
-fn key(text: &str) -> Key {
-    match text {
-        "" => Key::default(),
-        text => Key::from(text),
-    }
-}
-
 /// What remains of each quota, at last. A shadow rule's answer may come after its request's.
-async fn remains(store: &Arc<dyn Store>, take: &Take, expected: &[u64]) {
-    let what = format!("{expected:?} of {take:?}");
-    let is_so = async || {
-        let decision = store.peek(take).await.expect("an answer");
-        let found = decision.quotas().iter().map(|it| it.remaining());
-        found.eq(expected.iter().copied())
-    };
-    eventually(&what, is_so).await;
+async fn remains(limits: &Limits, expected: &[u64]) {
+    let keys = [("user", "alice"), ("everyone", "")];
+    let is_so = async || left_of_each(limits, "p", keys).await == expected;
+    eventually(&format!("{expected:?}"), is_so).await;
 }
 
 #[tokio::test]
 async fn outcomes_give_back_in_all_counts() {
     for store in &Stores::start().await.all {
         let requests = Policy::new("requests", per_hour(5)).with_cost(1);
-        let rule = joint(
-            "p",
-            [user(per_hour(50)).limit(requests), everyone(per_hour(90))],
-        );
+        let of_user = user(per_hour(50)).limit(requests);
+        let rule = joint("p", [of_user, everyone(per_hour(90))]);
         let rule = rule.with_cost(10).with_refund_on(["5xx"]).expect("valid");
-        let take = take(
-            &Arc::new(rule.clone()),
-            &[("user", "alice"), ("everyone", "")],
-        );
         let limits = limits_of(&rule, store);
         let app = app(limits.layer("p"));
         for _ in 0..6 {
             assert_eq!(of_alice(&app, "/fails").await.status, 502);
             assert!(limits.flush(WINDOW).await);
         }
-        remains(store, &take, &[50, 5, 90]).await;
+        remains(&limits, &[50, 5, 90]).await;
         assert_eq!(of_alice(&app, "/settles").await.status, 200);
-        remains(store, &take, &[47, 4, 87]).await;
+        remains(&limits, &[47, 4, 87]).await;
         let p = counted(&limits, "p");
         assert_eq!((p.refunded_units, p.refunds_lost), (67, 0));
         assert_eq!(of_alice(&app, "/").await.status, 200);
@@ -103,45 +78,14 @@ async fn outcomes_give_back_in_all_counts() {
 async fn a_joint_shadow_rule_denies_nobody() {
     for store in &Stores::start().await.all {
         let rule = of_two(9, 2).into_shadow().with_refund_on(["5xx"]);
-        let rule = rule.expect("valid");
-        let take = take(
-            &Arc::new(rule.clone()),
-            &[("user", "alice"), ("everyone", "")],
-        );
-        let app = app(limits_of(&rule, store).layer("p").wait(WINDOW));
+        let limits = limits_of(&rule.expect("valid"), store);
+        let app = app(limits.layer("p").wait(WINDOW));
         assert_eq!(of_alice(&app, "/fails").await.status, 502);
-        remains(store, &take, &[9, 2]).await;
+        remains(&limits, &[9, 2]).await;
         for _ in 0..4 {
             assert_eq!(of_alice(&app, "/").await.status, 200);
         }
-        remains(store, &take, &[7, 0]).await;
-    }
-}
-
-/// A plan from code replaces the quotas of the subjects that it names; others keep the rule's.
-#[tokio::test]
-async fn a_plan_from_code_is_of_subjects() {
-    let of = |subject| Policy::from(per_hour(3)).with_subject(subject);
-    for store in &Stores::start().await.all {
-        for (plan, expected) in [
-            (Plan::of([of("user").with_cost(1)]), [200, 200, 200, 429]),
-            (Plan::of([of("user"), of("everyone")]), [200, 200, 200, 429]),
-            (Plan::of([of("everyone")]), [200, 200, 429, 429]),
-        ] {
-            let limits = limits_of(&of_two(2, 9), store);
-            let plan = plan.expect("valid");
-            let app = app(limits.layer("p").plan_value(move |_| Some(plan.clone())));
-            for expected in expected {
-                assert_eq!(of_alice(&app, "/").await.status, expected);
-            }
-            limits
-                .reset(
-                    "p",
-                    [("user", Key::from("alice")), ("everyone", Key::default())],
-                )
-                .await
-                .expect("an answer");
-        }
+        remains(&limits, &[7, 0]).await;
     }
 }
 
@@ -156,7 +100,8 @@ async fn a_plan_from_code_that_does_not_fit() {
     }
     assert_eq!(counted(&limits, "p").unknown_plans, 3);
     let warnings = limits.warnings();
-    assert_eq!(warnings.len(), 1);
+    let kinds: Vec<_> = warnings.iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [WarningKind::UnfitPlan]);
     assert!(warnings[0].to_string().contains("no subject \"nobody\""));
 }
 
@@ -165,21 +110,12 @@ async fn a_plan_from_code_that_does_not_fit() {
 async fn a_store_without_joint_takes_is_a_mistake_in_the_set_up() {
     let store = Stub::listening(MemoryStore::new());
     let limits = Limits::new([of_two(2, 9)]).store(store.clone());
-    let found = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&found);
-    let layer = limits.layer("p").on_error_fn(move |failed: Failed| {
-        let error = failed.downcast_ref::<StoreError>().expect("the store's");
-        let error = (error.kind(), error.to_string());
-        told.lock().expect("no panic").push(error);
-        async { Recovery::Propagate }
-    });
-    assert_eq!(of_alice(&app(layer), "/").await.status, 503);
-    let found = found.lock().expect("no panic").clone();
-    let [(kind, text)] = &found[..] else {
-        panic!("{found:?}");
-    };
-    assert_eq!(*kind, StoreErrorKind::Configuration);
-    assert!(text.contains("memory"), "{text}");
+    assert_eq!(of_alice(&app(limits.layer("p")), "/").await.status, 503);
+    let keys = [("user", "alice"), ("everyone", "")];
+    let refused = limits.check("p", keys).await.expect_err("it cannot");
+    let error = refused.error().expect("the store's");
+    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    assert!(error.to_string().contains("memory"), "{error}");
     assert!(store.takes().is_empty());
 }
 

@@ -1,8 +1,6 @@
 //! Requests under rules of several subjects that wait, or are told when to come again, while charges
 //! of one of their counts may still be given back.
 
-use axum::routing::get;
-
 use crate::*;
 
 const HOLD: Duration = millis(300);
@@ -22,25 +20,18 @@ fn limits(rule: Rule, store: impl Store) -> Limits {
 /// `/` keeps its charge, `/refunds` and `/settles` give it back after a while, and `/holds` keeps it
 /// then.
 fn app(layer: RateLimitLayer) -> Router {
-    let refunds = async |charges: Charges| {
-        sleep(HOLD).await;
-        charges.refund().await.expect("an answer").to_string()
+    let handler = async |charges: Charges, head: Parts| {
+        let path = head.uri.path();
+        if path != "/" {
+            sleep(HOLD).await;
+        }
+        match path {
+            "/refunds" => _ = charges.refund().await.expect("an answer"),
+            "/settles" => _ = charges.settle(0).await.expect("an answer"),
+            _ => drop(charges),
+        }
     };
-    let settles = async |charges: Charges| {
-        sleep(HOLD).await;
-        let settled = charges.settle(0).await.expect("an answer");
-        settled.given_back.to_string()
-    };
-    let holds = async |charges: Charges| {
-        sleep(HOLD).await;
-        drop(charges);
-    };
-    Router::new()
-        .route("/", get(async || "1"))
-        .route("/refunds", get(refunds))
-        .route("/settles", get(settles))
-        .route("/holds", get(holds))
-        .layer(layer)
+    Router::new().fallback(handler).layer(layer)
 }
 
 async fn send(app: &Router, path: &str, user: &str) -> Answer {
@@ -58,7 +49,6 @@ async fn came_of(request: JoinHandle<Answer>) -> (u16, u128) {
     (answer.status, answer.millis())
 }
 
-/// The count of everyone.
 fn everyone() -> [(&'static str, Key); 1] {
     [("everyone", Key::default())]
 }

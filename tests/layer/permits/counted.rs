@@ -2,15 +2,11 @@
 
 use crate::*;
 
-/// One request at a time.
-fn export() -> Limits {
-    let rule = Rule::new("export", [Quota::per_minute(1_000)]).expect("valid");
-    Limits::new([rule.with_max_concurrent(1).expect("valid")])
-}
-
 #[tokio::test]
 async fn a_busy_rule_has_an_outcome_of_its_own() {
-    let limits = export();
+    let log = Log::start();
+    let rule = Rule::new("export", [Quota::per_minute(1_000)]).expect("valid");
+    let limits = Limits::new([rule.with_max_concurrent(1).expect("valid")]);
     let app = app(limits.layer("export"));
     let held = send(&app, "/").await;
     for _ in 0..3 {
@@ -33,6 +29,15 @@ async fn a_busy_rule_has_an_outcome_of_its_own() {
     assert!(denials.eq([("export", 0), ("export-concurrent", 3)]));
     // That the only permit is held is no quota near its limit.
     assert_eq!(counted.near_limit, 0);
+    let lines = log.lines_with_debug();
+    let busy = "outcome=\"busy\" retry_after_seconds=1.0 quotas=\"export-concurrent\"";
+    for (line, parts) in [
+        (": denied ", busy),
+        ("requests were denied", "denied=1 allowed=1"),
+    ] {
+        let found = lines.iter().find(|it| it.contains(line)).expect(line);
+        assert!(words(parts).iter().all(|it| found.contains(it)), "{found}");
+    }
 }
 
 /// Neither its number nor its window, which it does not have, is that of a quota.
@@ -59,30 +64,4 @@ async fn no_warning_about_a_quota_is_about_permits() {
     let limits = Limits::new([none.with_cost(5)]).key(Everyone);
     send(&app(limits.layer("export")), "/").await;
     assert_eq!(limits.warnings(), []);
-}
-
-#[tokio::test]
-async fn the_log_says_that_it_was_busy() {
-    let log = Log::start();
-    let limits = export();
-    let app = app(limits.layer("export"));
-    let held = send(&app, "/").await;
-    send(&app, "/").await;
-    drop(held);
-    let lines = log.lines_with_debug();
-    for (line, parts) in [
-        (
-            ": denied ",
-            &[
-                "quotas=\"export-concurrent\"",
-                "outcome=\"busy\"",
-                "retry_after_seconds=1.0",
-            ][..],
-        ),
-        ("requests were denied", &["denied=1 allowed=1"]),
-    ] {
-        let found = lines.iter().find(|it| it.contains(line));
-        let found = found.unwrap_or_else(|| panic!("{line} in {lines:?}"));
-        assert!(parts.iter().all(|part| found.contains(part)), "{found}");
-    }
 }

@@ -11,7 +11,6 @@ fn limits(rule: Rule, store: Arc<dyn Store>) -> Limits {
     Limits::new([rule]).store(store)
 }
 
-/// The only limit of a path: so many requests at a time.
 fn at_a_time(path: &str, max: u64) -> Rule {
     Rule::with_policies(path, [Policy::concurrent(max)]).expect("a valid rule")
 }
@@ -20,13 +19,11 @@ fn check(limits: &Limits) -> Call {
     limits.check("export", Key::default())
 }
 
-/// Waits until so many permits are free.
 async fn until_free(limits: &Limits, permits: u64) {
     let is_so = async || left(limits, "export", Key::default()).await == permits;
     eventually("permits are free", is_so).await;
 }
 
-/// Waits until so many requests and checks wait.
 async fn until_waiting(limits: &Limits, number: u64) {
     let is_so = async || counted(limits, "export").waiting >= number;
     eventually("they wait", is_so).await;

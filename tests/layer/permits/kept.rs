@@ -84,9 +84,7 @@ fn a_permit_outside_of_a_runtime_is_told_once() {
     let [line] = &*lines else {
         panic!("{lines:?}");
     };
-    assert!(
-        line.contains("path=\"export\"") && line.contains("permit-lease"),
-        "{line}"
-    );
+    let is_right = line.contains("path=\"export\"") && line.contains("permit-lease");
+    assert!(is_right, "{line}");
     drop(held);
 }

@@ -1,12 +1,13 @@
-//! What rules answer on all stores, beside what else they may say: `calendar`, `permits`, `holds`
-//! and `lockouts` of `tests/vectors`, which are written anew as the others are.
+//! What rules answer on all stores, beside what else they may say: `calendar`, `permits`, `holds`,
+//! `lockouts` and `subjects` of `tests/vectors`, which are written anew as the others are.
 //!
 //! ```text
 //! let a = max-count = 9               `$a` in rules, for the whole file
 //! == a name of a case                 it begins with nothing
 //! begin 1795737600                    seconds since 1970 of its instants, which may be in hours: 9h
 //! processes 2                         of them one has a fallback, in `outages`
-//! rules.p = { .. }                    TOML: these rules, from now on. Each `$algorithm` in turn
+//! rules.p = { .. }                    TOML: these rules, from now on. Each `$algorithm` in turn, or
+//!                                     each `$counting` one
 //! at 1 take p k 2 plan pro         -> the answer; `as v`: by a plan of the quotas of the rule `v`
 //! at 1 look p a=k,b=l              -> the answer, of the keys of several subjects
 //! at 2 refund #1                   -> units given back of the take with this number
@@ -18,6 +19,8 @@
 //! at 2 end #1                      -> its permit goes back
 //! at 2 reset p k                   -> whether something counted
 //! at 2 hold p k 60, raise p k 2 60, block p k 60, let p k 60
+//! at 2 call p k 9 used 5 answer 304   a turn at this cost, what is said of it, also `failed`, and
+//!                                     what a look shows then
 //! at 2 fails, works                   the store behind a fallback does so
 //! ```
 
@@ -201,6 +204,34 @@ impl Play<'_> {
                 let held = held.await.expect("an answer");
                 format!("for {}", self::seconds(held.as_micros() as i64))
             }
+            ["call", path, key, cost, said @ ..] => {
+                let outgoing = self.limits().outgoing(path).cost(integer(cost));
+                let mut turn = match outgoing.ready(self.key(key)).await {
+                    Ok(turn) => turn,
+                    Err(refused) => return self.told(refused.decision().expect("a denial")),
+                };
+                let (said, has_failed) = match said {
+                    [said @ .., "failed"] => (said, true),
+                    said => (said, false),
+                };
+                for said in said.chunks(2) {
+                    match said {
+                        ["used", units] => turn.settle(integer(units)),
+                        ["answer", status] => {
+                            let status = StatusCode::from_bytes(status.as_bytes());
+                            turn.observe_response(status.expect("a status"), &HeaderMap::new());
+                        }
+                        _ => panic!("{said:?}"),
+                    }
+                }
+                match has_failed {
+                    true => turn.failed(),
+                    false => drop(turn),
+                }
+                assert!(self.limits().flush(PATIENT).await);
+                let look = Box::pin(self.answer(&["look", path, key])).await;
+                format!("a turn; then {look}")
+            }
             ["raise", path, key, factor, seconds] => {
                 let (factor, key) = (factor.parse().expect("a factor"), self.keys(key));
                 let raised = self.limits().raise(path, key, factor, time(seconds), "ops");
@@ -306,7 +337,8 @@ async fn play(
             ["at", instant, ref step @ ..] => {
                 if !rules.is_empty() {
                     let algorithm = algorithm.map_or("", Algorithm::name);
-                    let rules = std::mem::take(&mut rules).replace("$algorithm", algorithm);
+                    let rules = std::mem::take(&mut rules).replace("$counting", algorithm);
+                    let rules = rules.replace("$algorithm", algorithm);
                     play.rules(&lets.iter().fold(rules, |rules, (name, is)| {
                         rules.replace(&format!("${name}"), is)
                     }));
@@ -351,9 +383,10 @@ async fn answers_are_those_of(
     let lets: Vec<_> = lets.collect();
     let (mut written, is_update) = (String::new(), std::env::var("TIDEGATE_UPDATE").is_ok());
     for case in text.split_inclusive("\n\n") {
-        let algorithms = match case.contains("$algorithm") {
-            true => Algorithm::ALL.map(Some).to_vec(),
-            false => vec![None],
+        let algorithms = match case {
+            case if case.contains("$algorithm") => Algorithm::ALL.map(Some).to_vec(),
+            case if case.contains("$counting") => kit::COUNTING.map(Some).to_vec(),
+            _ => vec![None],
         };
         for (at, on) in stores(case).iter().enumerate() {
             for algorithm in &algorithms {
@@ -410,6 +443,11 @@ async fn holds() {
 #[tokio::test]
 async fn lockouts() {
     on_all_stores("lockouts").await;
+}
+
+#[tokio::test]
+async fn subjects() {
+    on_all_stores("subjects").await;
 }
 
 /// In memory, behind a fallback of one of so many processes.

@@ -1,36 +1,7 @@
-//! Holds of plans and tables, of shadows, and without room. `tests/histories` plays random ones.
+//! Holds that change while calls wait, of rules that change, without room, and outside of a runtime.
+//! `tests/histories` plays random ones.
 
 use super::*;
-/// A hold is about the key: under each plan, and under quotas of a table.
-#[tokio::test]
-async fn plans_and_tables_are_held_alike() {
-    let stores = Stores::start().await;
-    for store in &stores.all {
-        let quotas = |max| Quotas::new([kit::quota(max, MINUTE)]).expect("valid");
-        let rule = per_minute("partner", 10).with_plan("pro", quotas(100));
-        let rule = rule.and_then(Rule::with_outgoing).expect("one subject");
-        let limits = Limits::new([rule]).store(Arc::clone(&store.store));
-        let check = || limits.check("partner", "us");
-        let are_denied = async |expected: bool| {
-            let plain = check().await;
-            let planned = check().plan("pro").await;
-            let table = check()
-                .plan_value(tidegate::rule::Plan::from(quotas(50)))
-                .await;
-            let unknown = check().plan("gone").await;
-            let denied = [plain, planned, table, unknown].map(|it| it.is_err());
-            assert_eq!(denied, [expected; 4], "{}", store.name);
-        };
-        are_denied(false).await;
-        hold(&limits, "us", MINUTE).await;
-        are_denied(true).await;
-        assert!(reset(&limits, "us").await);
-        are_denied(false).await;
-        hold(&limits, "us", MINUTE).await;
-        store.advance(MINUTE);
-        are_denied(false).await;
-    }
-}
 
 /// No room, and room for one key: an answer or an error, and no admission while it is held.
 #[tokio::test(start_paused = true)]
@@ -49,11 +20,95 @@ async fn a_memory_store_without_room() {
     }
 }
 
-/// Shadow rules never deny, and holding their keys changes that not.
+/// A hold that comes, is lengthened and lifted while calls wait for room.
 #[tokio::test(start_paused = true)]
-async fn shadows_never_deny() {
-    let shadow = Limits::new([partner(5).into_shadow()]);
-    hold(&shadow, "us", MINUTE).await;
-    shadow.check("partner", "us").await.expect("never denied");
-    pass(&shadow, "us").await;
+async fn a_hold_that_changes_under_those_who_wait() {
+    let limits = limits(2);
+    let begun = Instant::now();
+    for _ in 0..2 {
+        pass(&limits, "us").await;
+    }
+    let waits = |patience: Duration| {
+        let patient = limits.outgoing("partner").wait(patience);
+        tokio::spawn(async move { (patient.ready("us").await.map(drop), begun.elapsed()) })
+    };
+    let (short, long) = (waits(70 * SECOND), waits(HOUR));
+    advance(10 * SECOND).await;
+    hold(&limits, "us", 100 * SECOND).await;
+    let (answer, after) = short.await.expect("no panic");
+    let refused = answer.expect_err("it ends too late");
+    let is_on_hold = refused.decision().is_some_and(|it| it.is_on_hold());
+    assert!(is_on_hold, "{refused}");
+    assert!(after <= 71 * SECOND, "{after:?}");
+    hold(&limits, "us", 600 * SECOND).await;
+    sleep(100 * SECOND).await;
+    assert!(!long.is_finished());
+    assert!(reset(&limits, "us").await);
+    let lifted = begun.elapsed();
+    let (answer, after) = long.await.expect("no panic");
+    answer.expect("a turn");
+    let is_soon = after <= lifted + 2 * SECOND;
+    assert!(is_soon, "{after:?}, lifted after {lifted:?}");
+}
+
+/// From outgoing to not and back, while calls wait for the end of a hold.
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_is_outgoing_no_more() {
+    let limits = limits(50);
+    let patient = limits.outgoing("partner").wait(HOUR);
+    hold(&limits, "us", 1_000 * SECOND).await;
+    let begun = Instant::now();
+    let calls = (0..20).map(|_| {
+        let patient = patient.clone();
+        tokio::spawn(async move { patient.ready("us").await.map(drop) })
+    });
+    let calls: Vec<_> = calls.collect();
+    sleep(5 * SECOND).await;
+    assert!(calls.iter().all(|it| !it.is_finished()));
+    replace(&limits, [per_minute("partner", 50)]);
+    assert!(done(calls).await.iter().all(Result::is_ok));
+    // As under every rule, a call that waits goes on under the rule that it came with.
+    assert!(begun.elapsed() <= 1_001 * SECOND, "{:?}", begun.elapsed());
+    // What is heard now holds nothing, and says so as an error.
+    assert!(limits.hold("partner", "them", HOUR).await.is_err());
+    let turn = patient.ready("them").await.expect("a turn");
+    replace(&limits, [partner(50)]);
+    assert_eq!(held(&limits, "them").await, None);
+    // A turn of before is heard under the rule of now, or not at all; it breaks nothing.
+    refuse(turn, 60);
+    settle().await;
+    hold(&limits, "them", 2 * MINUTE).await;
+    assert_eq!(held(&limits, "them").await, Some(2 * MINUTE));
+}
+
+/// The rule goes and comes back while a call runs.
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_is_gone() {
+    let limits = limits(50);
+    let outgoing = limits.outgoing("partner");
+    let turn = outgoing.ready("us").await.expect("a turn");
+    replace(&limits, []);
+    refuse(turn, 60);
+    settle().await;
+    // No rule limits nothing: law 16.
+    pass(&limits, "us").await;
+    assert!(limits.hold("partner", "us", SECOND).await.is_err());
+    replace(&limits, [partner(50)]);
+    refuse(outgoing.ready("again").await.expect("a turn"), 60);
+    settle().await;
+    assert_eq!(held(&limits, "again").await, Some(MINUTE));
+}
+
+#[test]
+fn heard_without_a_runtime() {
+    let limits = limits(10);
+    let partner = limits.outgoing("partner");
+    let turn = runtime().block_on(partner.ready("us")).expect("a turn");
+    refuse(turn, 60);
+    drop(runtime().block_on(partner.ready("us")));
+    // A later one, in a runtime, is heard.
+    runtime().block_on(async {
+        hold(&limits, "us", HOUR).await;
+        assert!(is_held(&limits, "us").await);
+    });
 }

@@ -4,13 +4,9 @@
 mod clients;
 mod holds;
 mod operators;
-mod reloads;
-mod runtimes;
 mod servers;
 mod slots;
-mod waiting;
 
-use kit::clocked::Stores;
 use tidegate::limits::Turn;
 use tokio::time::Instant;
 
@@ -32,21 +28,9 @@ fn process(server: &Redis, max: u64) -> Limits {
     limits(max).store(store.probe_every(millis(100)))
 }
 
-/// Fields in this order, one a line, as in `date: x` and `retry-after: 9`.
-fn fields(text: &[u8]) -> HeaderMap {
-    let mut map = HeaderMap::new();
-    for field in text.split(|it| *it == b'\n').filter(|it| !it.is_empty()) {
-        let at = field.windows(2).position(|it| it == b": ").expect("a name");
-        let name = HeaderName::from_bytes(&field[..at]).expect("a name");
-        let value = HeaderValue::from_bytes(&field[at + 2..]).expect("a value");
-        map.append(name, value);
-    }
-    map
-}
-
 /// Tells a turn that it is refused for so many seconds.
 fn refuse(turn: Turn, seconds: u64) {
-    let fields = fields(format!("retry-after: {seconds}").as_bytes());
+    let fields = HeaderMap::from_iter([(http::header::RETRY_AFTER, seconds.into())]);
     turn.observe_response(StatusCode::TOO_MANY_REQUESTS, &fields);
 }
 

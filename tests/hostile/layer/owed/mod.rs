@@ -1,15 +1,12 @@
-//! Settlements beyond a reservation, attacked through layers and checks: meters, bodies, rules that
-//! change, and requests that wait.
+//! Settlements beyond a reservation, attacked through layers and checks: meters, bodies, and requests
+//! that wait. Rules that change are in `tests/vectors/subjects.txt`.
 
 mod bodies;
-mod let_through;
 mod meters;
-mod rules;
 mod waiting;
 
 use axum::body::Bytes;
 use http_body_util::Full;
-use kit::clocked::{Clocked, Stores};
 use tidegate::store::Meter;
 use tokio::time::Instant;
 
@@ -17,7 +14,6 @@ use crate::*;
 
 const MANY: u64 = 100_000_000;
 
-/// The charge of a check.
 async fn charge(limits: &Limits, path: &str, key: &str, cost: u64) -> Charge {
     let admitted = limits.check(path, key).cost(cost).await;
     admitted.expect("there is room").charge.expect("charged")

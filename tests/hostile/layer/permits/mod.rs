@@ -24,7 +24,6 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// So long that only a bug exceeds it.
 const PATIENT: Duration = Duration::from_secs(40);
 
-/// So many at a time, with permits that do not end by themselves.
 fn at_a_time(max: u64) -> Rule {
     leased(max, DAY)
 }
@@ -59,15 +58,10 @@ fn limits(rule: Rule, store: impl Store) -> Limits {
     kit::limits([rule], store)
 }
 
-fn replace(limits: &Limits, rule: Rule) {
-    limits.rules().replace([rule].into());
-}
-
 async fn check(limits: &Limits, key: &str) -> Result<Admitted, Refused> {
     limits.check("p", key).await
 }
 
-/// A check that is admitted.
 async fn admitted(limits: &Limits, key: &str) -> Admitted {
     check(limits, key).await.expect("free")
 }
@@ -97,11 +91,6 @@ async fn peeked(limits: &Limits, key: &str) -> Vec<u64> {
     kit::left_of_each(limits, "p", key).await
 }
 
-async fn until_peeked(limits: &Limits, key: &str, expected: [u64; 2]) {
-    let what = format!("{expected:?} are left");
-    eventually(&what, async || peeked(limits, key).await == expected).await;
-}
-
 async fn left(limits: &Limits, key: &str) -> u64 {
     let began = Instant::now();
     loop {
@@ -114,7 +103,6 @@ async fn left(limits: &Limits, key: &str) -> u64 {
     }
 }
 
-/// Waits until so many permits are held on a server.
 async fn until_held(server: &Redis, number: u64) {
     let what = format!("{number} are held");
     eventually(&what, async || permits_held(server) == number).await;

@@ -2,51 +2,6 @@
 
 use super::*;
 
-/// How many run, and the most that ever did.
-#[derive(Default)]
-struct Running(AtomicUsize, AtomicUsize);
-
-impl Running {
-    async fn work(&self, time: Duration) {
-        let now = self.0.fetch_add(1, Ordering::SeqCst) + 1;
-        self.1.fetch_max(now, Ordering::SeqCst);
-        sleep(time).await;
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    fn most(&self) -> usize {
-        self.1.load(Ordering::SeqCst)
-    }
-}
-
-fn running_app(layer: RateLimitLayer, running: &Arc<Running>, time: Duration) -> Router {
-    let running = Arc::clone(running);
-    let handler = any(move || {
-        let running = Arc::clone(&running);
-        async move { running.work(time).await }
-    });
-    Router::new().route("/", handler.layer(layer))
-}
-
-/// Five processes take turns: whoever waits in one is woken by the release of another, and never
-/// more than max run in all.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_take_turns() {
-    let server = Redis::start();
-    let running = Arc::new(Running::default());
-    let mut processes = Vec::new();
-    for _ in 0..5 {
-        let limits = limits(at_a_time(3), store_at(&server.url, PATIENT).await);
-        let layer = limits.layer("p").wait(2 * PATIENT);
-        processes.push(running_app(layer, &running, millis(2)));
-    }
-    let start = |number: usize| kit::http::start(&processes[number % 5], 0, "/", "");
-    let answers = done((0..600).map(start)).await;
-    assert!(answers.iter().all(|it| it.status == 200));
-    assert!(running.most() <= 3);
-    until_held(&server, 0).await;
-}
-
 /// One bound for permits and quotas; who waits for both goes when both are there.
 #[tokio::test(start_paused = true)]
 async fn one_bound_for_permits_and_quotas() {
