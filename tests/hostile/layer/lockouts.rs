@@ -1,16 +1,23 @@
 //! Attacks on a lock-out: faults of the store, clients that leave, and somebody who wants to lock
 //! others out, or to get out.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 
+use kit::page::{App, empty};
 use tidegate::rule::Lockout;
 
 use super::*;
 
 fn login(after: u32) -> Rule {
-    let lockout = Lockout::after(after).within(HOUR).hold([HOUR]).on(["401"]);
+    locked(Lockout::after(after).within(HOUR).hold([HOUR]))
+}
+
+/// Logins by the hour, of which a 401 is a failure.
+fn locked(lockout: Lockout) -> Rule {
     let rule = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
-    rule.with_lockout(lockout).expect("it makes sense")
+    let rule = rule.with_lockout(lockout.on(["401"]));
+    rule.expect("it makes sense")
 }
 
 /// Statuses of requests of a user that the handler answers with a 401.
@@ -19,7 +26,6 @@ async fn guesses(world: &World, user: &str, number: usize) -> Vec<u16> {
     world.statuses("login", &fields, number).await
 }
 
-/// An answer that is lost.
 fn lost<T: Send + 'static>(kind: StoreErrorKind) -> StoreFuture<T> {
     StoreFuture::ready(Err(StoreError::new(kind, "away")))
 }
@@ -53,9 +59,7 @@ async fn lost_answers() {
         assert!(world.limits.flush(MINUTE).await);
         assert_eq!(is_locked_out(&world.limits, "alice").await, expected);
     }
-    let lines = log.lines();
-    let begun = lines.iter().filter(|it| it.contains("a key is locked out"));
-    assert_eq!(begun.count(), 1, "{lines:?}");
+    assert_eq!(log.count("a key is locked out"), 1);
 }
 
 /// A store that was told may have forgotten it after so long, and would count the failure twice.
@@ -63,13 +67,9 @@ async fn lost_answers() {
 async fn nothing_is_told_behind_its_time() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&told);
-    let lockout = Lockout::after(3)
-        .within(2 * SECOND)
-        .hold([HOUR])
-        .on(["401"]);
-    let rule = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
+    let rule = locked(Lockout::after(3).within(2 * SECOND).hold([HOUR]));
     let world = World::new(
-        [rule.with_lockout(lockout).expect("it makes sense")],
+        [rule],
         Stub::in_memory().change_fn(move |_, _, _| {
             let now = tokio::time::Instant::now();
             notes.lock().expect("no panic").push(now);
@@ -122,23 +122,18 @@ async fn redis_dies_with_its_holds() {
         let store = Resilient::redis(&*server.url, "shop").expect("a valid address");
         let store = store.timeout(PATIENT).processes(1).failures(3).connect();
         let limits = Limits::new([login(3)]).store(store.await.expect("a server"));
-        let paths = ["login", "login"].map(|path| limits.layer(path));
-        let app = paths
-            .into_iter()
-            .enumerate()
-            .fold(Router::new(), |app, (at, layer)| {
-                app.route(&format!("/{at}"), any(kit::http::handler).layer(layer))
-            });
+        let handler = || any(kit::http::handler).layer(limits.layer("login"));
+        let app = Router::new().route("/0", handler()).route("/1", handler());
         (limits, app)
     };
     let (limits, app) = process().await;
     let (other, other_app) = process().await;
     let guess = async |app: &Router, layer: usize, user: &str| {
         let fields = format!("x-user: {user}, x-status: 401");
-        kit::http::ask(app, &format!("/{layer}"), &fields)
-            .await
-            .status
+        let answer = kit::http::ask(app, &format!("/{layer}"), &fields).await;
+        answer.status
     };
+    let key = |user: &str| Header::new("x-user").key(user);
     for user in ["alice", "bob", "carol"] {
         for _ in 0..3 {
             assert_eq!(guess(&other_app, 0, user).await, 401);
@@ -147,8 +142,7 @@ async fn redis_dies_with_its_holds() {
         let answers = [guess(&app, 0, user).await, guess(&app, 1, user).await];
         assert_eq!(answers, [429; 2], "{user}");
     }
-    let bob = Header::new("x-user").key("bob");
-    assert!(other.reset("login", bob).await.expect("an answer"));
+    assert!(other.reset("login", key("bob")).await.expect("an answer"));
     let is_admitted = async || guess(&app, 0, "bob").await == 401;
     kit::within(PATIENT, "bob may guess", is_admitted).await;
     for _ in 0..2 {
@@ -156,9 +150,7 @@ async fn redis_dies_with_its_holds() {
         for at in 0..20 {
             assert_eq!(guess(&app, at % 2, "alice").await, 429, "{at}");
         }
-        let peeked = limits
-            .peek("login", Header::new("x-user").key("alice"))
-            .await;
+        let peeked = limits.peek("login", key("alice")).await;
         let peeked = peeked.expect("an answer").expect("there is a rule");
         assert!(matches!(peeked.verdict(), Verdict::LockedOut { .. }));
         assert_eq!(peeked.source(), Source::Fallback);
@@ -177,46 +169,15 @@ async fn redis_dies_with_its_holds() {
         };
         kit::within(PATIENT, "Redis decides", answers).await;
     }
-    let let_through = async |time: Duration| {
-        let carol = Header::new("x-user").key("carol");
-        let done = limits
-            .let_through("login", carol, time, "an operator")
-            .await;
-        done.expect("an answer");
-    };
-    let_through(MINUTE).await;
+    let done = limits.let_through("login", key("carol"), MINUTE, "ops");
+    done.await.expect("an answer");
     server.kill();
     assert_eq!(guess(&app, 0, "carol").await, 401);
     // Redis cannot be told that this ends: nobody else is let through.
     assert_eq!(guess(&app, 1, "alice").await, 429);
-    let alice = Header::new("x-user").key("alice");
-    limits.reset("login", alice).await.expect_err("it is away");
+    let reset = limits.reset("login", key("alice")).await;
+    reset.expect_err("it is away");
     assert_eq!(guess(&app, 1, "alice").await, 401);
-}
-
-/// What a fallback admits counts in its process, and it holds the key there.
-#[tokio::test(start_paused = true)]
-async fn a_fallback_counts() {
-    let away = Stub::answering(MemoryStore::new(), |_| {
-        Some(lost(StoreErrorKind::Unavailable))
-    });
-    let store = Resilient::bare(away).fallback(Share::of_processes(2));
-    let world = World::new([login(3)], store);
-    assert_eq!(guesses(&world, "alice", 5).await, [401, 401, 401, 429, 429]);
-}
-
-/// A store that knows no failures: takes go on, and one warning says so.
-#[tokio::test(start_paused = true)]
-async fn a_store_that_counts_no_failures() {
-    let log = kit::log::Log::start();
-    let world = World::new([login(3)], Stub::that_cannot_owe());
-    assert_eq!(guesses(&world, "alice", 9).await, [401; 9]);
-    assert!(world.limits.flush(MINUTE).await);
-    let lines = log.lines();
-    let told = lines
-        .iter()
-        .filter(|it| it.contains("does not count failures"));
-    assert_eq!(told.count(), 1, "{lines:?}");
 }
 
 /// A request that is dropped at any of its awaits counts a failure once, or not at all.
@@ -238,10 +199,8 @@ async fn dropped_at_any_await() {
         }
         drop(request);
         assert!(world.limits.flush(PATIENT).await);
-        assert!(
-            !is_locked_out(&world.limits, &user).await,
-            "{polls}: it counts twice"
-        );
+        let counts_twice = is_locked_out(&world.limits, &user).await;
+        assert!(!counts_twice, "{polls}");
         guesses(&world, &user, 1).await;
         assert!(world.limits.flush(PATIENT).await);
         seen.insert(is_locked_out(&world.limits, &user).await);
@@ -249,11 +208,8 @@ async fn dropped_at_any_await() {
         assert!(world.limits.flush(PATIENT).await);
         assert!(is_locked_out(&world.limits, &user).await, "{polls}");
     }
-    assert_eq!(
-        seen.len(),
-        2,
-        "some were dropped before their answer, some behind it"
-    );
+    // Some were dropped before their answer, some behind it.
+    assert_eq!(seen.len(), 2);
 }
 
 /// Another process ends a hold: the denials that this one keeps are over within a second.
@@ -290,52 +246,36 @@ async fn the_page() {
         let key = Header::new(format!("x-{name}"));
         Subject::new(name, key).limit(Quota::per_hour(1_000))
     };
-    let lockout = Lockout::after(3)
-        .within(HOUR)
-        .hold([HOUR, 2 * HOUR])
-        .on(["401"]);
+    let lockout = || Lockout::after(3).within(HOUR).hold([HOUR, 2 * HOUR]);
     let joint = Rule::joint("login", [subject("net"), subject("user")]).expect("valid");
-    let joint = joint
-        .with_lockout(lockout.clone().subject("user"))
-        .expect("it makes sense");
-    let single = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
-    let single = single.with_lockout(lockout).expect("it makes sense");
-    for (rule, subject) in [(single, None), (joint, Some("user"))] {
-        let world = World::paused([rule]);
-        let page = world.limits.page().allow_changes().show_keys().router();
-        let ask = async |what: &str| {
-            let body = json!({"rule": "login", "key": "alice", "subject": subject});
-            let (status, answer) =
-                kit::operate(&page, &format!("/api/{what}"), &body.to_string()).await;
-            assert_eq!(status, 200, "{answer}");
-            serde_json::from_str::<Value>(&answer).expect("JSON")
-        };
-        for times in 1..=2_u64 {
-            let shown = ask("key").await;
-            assert_eq!(
-                (&shown["locked_out_s"], &shown["allowed"]),
-                (&Value::Null, &json!(true))
-            );
-            let fields = "x-user: alice, x-net: n, x-status: 401";
-            world.statuses("login", fields, 4).await;
-            let shown = ask("key").await;
-            let seconds = shown["locked_out_s"].as_f64().expect("it is locked out");
-            assert!(
-                seconds > 3_599. * times as f64 && seconds <= 3_600. * times as f64,
-                "{shown}"
-            );
-            assert_eq!(shown["locked_out_times"], times);
-            assert_eq!(shown["allowed"], false);
-            advance(2 * HOUR).await;
+    let joint = joint.with_lockout(lockout().on(["401"]).subject("user"));
+    let joint = joint.expect("it makes sense");
+    let guess = |user: &str| {
+        let mut request = empty(Method::GET, "/login");
+        for (name, value) in [("x-user", user), ("x-net", "n"), ("x-status", "401")] {
+            let value = HeaderValue::from_str(value).expect("a value");
+            request.headers_mut().insert(name, value);
         }
-        world
-            .statuses("login", "x-user: alice, x-net: n, x-status: 401", 4)
-            .await;
-        assert_eq!(ask("key").await["locked_out_times"], 3);
-        assert_eq!(ask("reset").await["found"], true);
-        assert_eq!(ask("key").await["locked_out_s"], Value::Null);
-        let fields = "x-user: alice, x-net: n, x-status: 401";
-        assert_eq!(world.statuses("login", fields, 1).await, [401]);
+        request
+    };
+    let single = locked(lockout());
+    for (rule, key) in [(single, "login/alice"), (joint, "login>user/alice")] {
+        let World { limits, app } = World::paused([rule]);
+        let page = limits.page().allow_changes().show_keys().router();
+        let router = app.nest_service("/limits", page);
+        let steps = "
+            key KEY; /locked_out_s = null; /allowed = true
+            ask alice x4 = 401 401 401 429
+            key KEY; /locked_out_s in 3599.000001..3600; /locked_out_times = 1; /allowed = false
+            wait 7200000; key KEY; /locked_out_s = null; /allowed = true
+            ask alice x4 = 401 401 401 429
+            key KEY; /locked_out_s in 7198.000001..7200; /locked_out_times = 2; /allowed = false
+            wait 7200000; ask alice x4
+            key KEY; /locked_out_times = 3
+            reset KEY; /found = true; key KEY; /locked_out_s = null
+            ask alice = 401";
+        let steps = steps.replace("KEY", key);
+        kit::page_steps::play(&[("", &App { limits, router })], guess, &steps).await;
     }
 }
 
@@ -343,7 +283,7 @@ async fn the_page() {
 /// promise no units that may come back.
 #[tokio::test(start_paused = true)]
 async fn a_failure_under_way_keeps_no_charge_open() {
-    let lockout = Lockout::after(1).within(HOUR).hold([HOUR]).on(["401"]);
+    let lockout = Lockout::after(1).hold([HOUR]).on(["401"]);
     let rule = kit::per_hour("login", 1).with_settling(true);
     let world = World::new(
         [rule.with_lockout(lockout).expect("it makes sense")],
@@ -351,17 +291,15 @@ async fn a_failure_under_way_keeps_no_charge_open() {
     );
     assert_eq!(guesses(&world, "alice", 1).await, [401]);
     let denied = world.ask("login", "x-user: alice").await;
-    assert_eq!(
-        (denied.status, denied.field("retry-after")),
-        (429, Some("3600"))
-    );
+    let told = (denied.status, denied.field("retry-after"));
+    assert_eq!(told, (429, Some("3600")));
 }
 
 /// The status of a login over a connection of its own, whose body ends so much later.
-async fn slow_login(to: std::net::SocketAddr, ends_after: Duration) -> u16 {
+async fn slow_login(to: SocketAddr, ends_after: Duration) -> u16 {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let head = "POST / HTTP/1.1\r\nhost: a\r\nx-user: alice\r\ncontent-length: 1\r\n\r\n";
-    let mut connection = tokio::net::TcpStream::connect(to).await.expect("connects");
+    let mut connection = TcpStream::connect(to).await.expect("connects");
     connection.write_all(head.as_bytes()).await.expect("writes");
     let mut status = [0; 12];
     // Who is denied is told before the end of the body.
@@ -385,9 +323,7 @@ async fn who_ends_slowly_is_locked_out() {
     let most = Arc::new(AtomicUsize::new(0));
     let mut addresses = Vec::new();
     for _ in 0..2 {
-        let lockout = Lockout::after(5).within(SECOND).hold([HOUR]).on(["401"]);
-        let rule = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
-        let rule = rule.with_lockout(lockout).expect("it makes sense");
+        let rule = locked(Lockout::after(5).within(SECOND).hold([HOUR]));
         let limits = Limits::new([rule]).store(kit::store_on(&server).await);
         let (handled, open, most) = (handled.clone(), open.clone(), most.clone());
         let login = async move |request: Request<Body>| {
@@ -398,10 +334,7 @@ async fn who_ends_slowly_is_locked_out() {
             StatusCode::UNAUTHORIZED
         };
         let app = Router::new().route("/", any(login).layer(limits.layer("login")));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-        let listener = listener.expect("a port");
-        addresses.push(listener.local_addr().expect("is bound"));
-        tokio::spawn(async move { axum::serve(listener, app).await });
+        addresses.push(kit::http::serve(app).await);
     }
     let logins = (0..80).map(|at| {
         let to = addresses[at % 2];
@@ -412,10 +345,7 @@ async fn who_ends_slowly_is_locked_out() {
     });
     let statuses = join_all(logins).await.into_iter();
     let statuses: Vec<_> = statuses.map(|it| it.expect("no panic")).collect();
-    let (handled, most) = (
-        handled.load(Ordering::Relaxed),
-        most.load(Ordering::Relaxed),
-    );
+    let [handled, most] = [handled, most].map(|it| it.load(Ordering::Relaxed));
     assert!(handled <= 5 + most, "{handled}, {most} at a time");
     assert_eq!(statuses.iter().filter(|it| **it == 401).count(), handled);
     assert!(statuses[60..].iter().all(|it| *it == 429), "{statuses:?}");
@@ -423,9 +353,8 @@ async fn who_ends_slowly_is_locked_out() {
 
 /// So many streams of one connection over HTTP/2, whose bodies lack their last byte, and then have
 /// it. Returns the statuses.
-async fn kept_back(to: std::net::SocketAddr, streams: usize, back_for: Duration) -> Vec<u16> {
-    let io =
-        hyper_util::rt::TokioIo::new(tokio::net::TcpStream::connect(to).await.expect("connects"));
+async fn kept_back(to: SocketAddr, streams: usize, back_for: Duration) -> Vec<u16> {
+    let io = hyper_util::rt::TokioIo::new(TcpStream::connect(to).await.expect("connects"));
     let executor = hyper_util::rt::TokioExecutor::new();
     let handshake = hyper::client::conn::http2::handshake(executor, io).await;
     let (client, connection) = handshake.expect("speaks HTTP/2");
@@ -448,29 +377,19 @@ async fn kept_back(to: std::net::SocketAddr, streams: usize, back_for: Duration)
 }
 
 /// Limits that lock out after five failures, as a process of its own has them, and its server.
-async fn process(store: impl Store, told: &Arc<AtomicUsize>) -> (Limits, std::net::SocketAddr) {
-    let holds = [HOUR, 2 * HOUR, 24 * HOUR];
-    let lockout = Lockout::after(5).hold(holds).on(["401"]);
-    let rule = kit::per_hour("login", 1_000).with_key(Header::new("x-user"));
-    let rule = rule.with_lockout(lockout).expect("it makes sense");
+async fn process(store: impl Store, told: &Arc<AtomicUsize>) -> (Limits, SocketAddr) {
+    let rule = locked(Lockout::after(5).hold([HOUR, 2 * HOUR, 24 * HOUR]));
     let told = Arc::clone(told);
     let limits = Limits::new([rule]).store(store).on_lockout(move |_| {
         told.fetch_add(1, Ordering::Relaxed);
         std::future::ready(())
     });
-    let login = async |request: Request<Body>| {
-        let body = axum::body::to_bytes(request.into_body(), 10).await;
-        match &body.expect("a body")[..] {
-            b"right" => StatusCode::OK,
-            _ => StatusCode::UNAUTHORIZED,
-        }
+    let login = async |body: String| match &*body {
+        "right" => StatusCode::OK,
+        _ => StatusCode::UNAUTHORIZED,
     };
     let app = Router::new().route("/", any(login).layer(limits.layer("login")));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-    let listener = listener.expect("a port");
-    let address = listener.local_addr().expect("is bound");
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    (limits, address)
+    (limits, kit::http::serve(app).await)
 }
 
 /// Requests whose ends are kept back for longer than ten seconds bring one hold after the other,
@@ -508,9 +427,8 @@ async fn the_ends_of_streams_that_are_kept_back() {
                 let case = format!("{streams} kept back for {back_for:?}, Redis: {in_redis}");
                 for (limits, _) in &processes {
                     assert!(limits.flush(PATIENT).await);
-                    let refused = limits
-                        .check("login", Header::new("x-user").key("alice"))
-                        .await;
+                    let alice = Header::new("x-user").key("alice");
+                    let refused = limits.check("login", alice).await;
                     let left = refused.expect_err("it is held").retry_after();
                     let left = left.expect("it ends");
                     assert!(left <= hold && left > hold - MINUTE, "{case}: {left:?}");
