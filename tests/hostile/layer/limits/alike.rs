@@ -77,12 +77,8 @@ fn any_count(random: &mut Random) -> String {
              {{ max-count = {two}, window = \"10s\"{name} }}]\n"
         );
     }
-    let quota = any_quota(random);
-    let algorithm = any(
-        random,
-        &["sliding-log", "sliding-window", "gcra", "fixed-window"],
-    );
-    format!("{quota}algorithm = \"{algorithm}\"\n")
+    let (quota, algorithm) = (any_quota(random), any(random, &Algorithm::ALL));
+    format!("{quota}algorithm = \"{}\"\n", algorithm.name())
 }
 
 /// The text of a file with some of the rules; sometimes it is none.
@@ -92,15 +88,10 @@ fn any_file(random: &mut Random) -> String {
         return any(random, &wrong).to_owned();
     }
     let mut text = String::new();
-    for (percent, line) in [
-        (8, "enabled = false\n"),
-        (8, "shadow = true\n"),
-        (100, "[client-ip]\ntrusted = []\n"),
-    ] {
-        if percent == 100 || random.is(percent) {
-            text += line;
-        }
+    for line in ["enabled = false\n", "shadow = true\n"] {
+        text += if random.is(8) { line } else { "" };
     }
+    text += "[client-ip]\ntrusted = []\n";
     for path in &PATHS[..6] {
         if random.is(25) {
             continue;
@@ -111,14 +102,9 @@ fn any_file(random: &mut Random) -> String {
         if !key.is_empty() {
             text += &format!("key = {key}\n");
         }
-        for (percent, line) in [
-            (10, "enabled = false"),
-            (10, "shadow = true"),
-            (30, "cost = 2"),
-        ] {
-            if random.is(percent) {
-                text += &format!("{line}\n");
-            }
+        let lines = ["enabled = false\n", "shadow = true\n", "cost = 2\n"];
+        for (percent, line) in [10, 10, 30].into_iter().zip(lines) {
+            text += if random.is(percent) { line } else { "" };
         }
         if random.is(60) {
             let policy = any(random, &["respond", "fallback", "proceed"]);

@@ -36,7 +36,7 @@ fn unknown_paths_without_end() {
     at_once(refused(&limits, "known", "alice"));
     // Also one that gets it only now, of those that are not remembered.
     let late = "path-of-a-client-99999";
-    replace(&limits, hourly(late, 1));
+    replace(&limits, [hourly(late, 1)]);
     at_once(admitted(&limits, late, "alice"));
     at_once(refused(&limits, late, "alice"));
 }
@@ -129,22 +129,6 @@ fn without_a_runtime_or_its_timers() {
         at_once(ask(limits()));
         ask(limits()).await;
     });
-}
-
-/// A key that no request has, and the one that all have.
-#[tokio::test]
-async fn keys_of_a_check() {
-    let limits = Limits::new([hourly("a", 1).with_key(Everyone)]);
-    assert_eq!(status(&wrap(limits.layer("a")), &[]).await, 200);
-    let everyone = limits.check("a", Key::default()).await;
-    everyone.expect_err("everyone's unit is used");
-    // The empty text is a key of its own.
-    admitted(&limits, "a", "").await;
-    limits.check("a", 17_u8).await.expect("another key");
-    refused(&limits, "a", "17").await;
-    let long = "k".repeat(1 << 20);
-    admitted(&limits, "a", &long).await;
-    refused(&limits, "a", &long).await;
 }
 
 /// What cannot be known is an error; nobody is asked about a path without a rule.

@@ -58,7 +58,6 @@ async fn the_nearest_key_counts() {
     }
 }
 
-/// Exemptions need a request: `check` has none.
 #[tokio::test]
 async fn a_check_is_never_exempt() {
     let text = "exempt = { networks = [\"0.0.0.0/0\", \"::/0\"], methods = [\"GET\"] }\n\
@@ -100,17 +99,14 @@ async fn callbacks() {
 /// layers have the setting.
 #[tokio::test]
 async fn a_default_that_comes_too_late() {
+    const CONFLICT: StatusCode = StatusCode::CONFLICT;
     type Set = fn(Limits) -> Limits;
     let setters: [(&str, Set); 8] = [
         ("store", |it| it.store(MemoryStore::with_max_keys(0))),
         ("key", |it| it.key(Header::new("x-user"))),
         ("key", |it| it.key_by(|_| Ok(Key::from("somebody")))),
-        ("degrade", |it| {
-            it.degrade_fn(async |_| StatusCode::CONFLICT)
-        }),
-        ("on_error", |it| {
-            it.on_error_fn(async |_| StatusCode::CONFLICT)
-        }),
+        ("degrade", |it| it.degrade(async |_: Denied| CONFLICT)),
+        ("on_error", |it| it.on_error(async |_: Failed| CONFLICT)),
         ("headers", |it| it.headers(Headers::None)),
         ("exempt", |it| it.exempt(|_| true)),
         ("peer", |it| it.peer(|_| None)),
@@ -165,33 +161,28 @@ async fn clones_that_are_changed() {
         let failing = base.clone().store(MemoryStore::with_max_keys(0));
         // Which fields a check and a layer answer with.
         let fields = async |limits: &Limits| {
-            let mut names = [Vec::new(), Vec::new()];
+            let mut names = [BTreeSet::new(), BTreeSet::new()];
             for of_check in [checks_first, !checks_first] {
                 let response = match of_check {
                     true => refused(limits, "a", "").await.into_response(),
                     false => send(&wrap(limits.layer("a")), request(&[])).await,
                 };
                 let fields = response.headers().keys().map(ToString::to_string);
-                let names = &mut names[usize::from(of_check)];
-                names.extend(fields);
-                names.sort();
+                names[usize::from(of_check)].extend(fields);
             }
             names
         };
-        for limits in [&base, &legacy, &silent, &base, &failing] {
+        for (limits, has) in [
+            (&base, Some([true, false])),
+            (&legacy, Some([false, true])),
+            (&silent, Some([false, false])),
+            (&base, Some([true, false])),
+            (&failing, None),
+        ] {
             let [check, layer] = fields(limits).await;
             assert_eq!(check, layer);
-        }
-        let has =
-            async |limits: &Limits, name: &str| fields(limits).await[1].contains(&name.to_owned());
-        for (limits, name, expected) in [
-            (&base, "ratelimit", true),
-            (&legacy, "x-ratelimit-limit", true),
-            (&legacy, "ratelimit", false),
-            (&silent, "ratelimit", false),
-            (&silent, "x-ratelimit-limit", false),
-        ] {
-            assert_eq!(has(limits, name).await, expected, "{name}");
+            let found = ["ratelimit", "x-ratelimit-limit"].map(|name| layer.contains(name));
+            assert_eq!(found, has.unwrap_or(found));
         }
 
         // One that has room counts apart from one that has none, under the same rules.

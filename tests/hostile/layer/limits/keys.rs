@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
-use tidegate::key::{Alternatives, Extension};
+use tidegate::key::Alternatives;
 
 use super::*;
 
@@ -72,38 +72,6 @@ fn marks_that_look_like_others() {
             }
         }
     }
-}
-
-/// Keys of code that are made of an address and more, or of an address in another way, are marked;
-/// only an address alone is not.
-#[test]
-fn addresses_and_more() {
-    let ip: IpAddr = PEER.parse().expect("an address");
-    type Make = fn(IpAddr) -> Key;
-    let made: [(&str, Make); 6] = [
-        ("with", |ip| Key::from(ip).with("x")),
-        ("with nothing", |ip| Key::from(ip).with_nothing()),
-        ("with a secret", |ip| Key::from(ip).with_secret("x")),
-        ("joined", |ip| Key::from(ip).join(&Key::from("x"))),
-        ("twice", |ip| Key::from(ip).join(&Key::from(ip))),
-        ("as a text", |ip| Key::from(ip.to_string())),
-    ];
-    let absent = || Header::new("x-absent");
-    for (name, make) in made {
-        let extractor = absent().or(move |_: &Parts| Ok(make(ip)));
-        let key = extractor.extract(&head(&[])).expect("a key");
-        assert!(key.as_str().starts_with("custom|"), "{name}: {key}");
-        assert_ne!(key, PeerIp.key(ip));
-    }
-    let plain = absent().or(move |_: &Parts| Ok(Key::from(ip)));
-    assert_eq!(plain.extract(&head(&[])).expect("a key"), PeerIp.key(ip));
-    let user = Extension::<String>::new(Clone::clone);
-    let of_user = user.clone().or(PeerIp);
-    let mut request = head(&[]);
-    request.extensions.insert(PEER.to_owned());
-    let key = of_user.extract(&request).expect("a key");
-    assert_eq!(key, user.marked(user.key(&PEER.to_owned())));
-    assert_ne!(key, PeerIp.key(ip));
 }
 
 /// A network of clients has one key, and its neighbours have others, for every length of the prefix.

@@ -66,8 +66,3 @@ async fn refused(limits: &Limits, path: &str, key: &str) -> Refused {
 async fn admitted(limits: &Limits, path: &str, key: &str) -> tidegate::layer::Admitted {
     limits.check(path, key).await.expect("there is room")
 }
-
-/// One rule in place of all there were.
-fn replace(limits: &Limits, rule: Rule) {
-    limits.rules().replace(Rules::from_iter([rule]));
-}
