@@ -9,7 +9,6 @@ async fn ask(app: &Router, times: usize) {
     }
 }
 
-/// How many requests were allowed, and how many denied.
 fn decided(a: &RuleSnapshot) -> (u64, u64) {
     (a.decisions(Allowed), a.decisions(Denied))
 }
@@ -27,12 +26,8 @@ fn denials_of_alerts() {
         let file = kit::root().join("docs/metrics").join(file);
         let text = std::fs::read_to_string(&file).expect("a file");
         let asked = text.matches(&denials.join("|")).count();
-        assert_eq!(
-            asked,
-            text.matches("|locked_out").count(),
-            "{}",
-            file.display()
-        );
+        let of_lockouts = text.matches("|locked_out").count();
+        assert_eq!(asked, of_lockouts, "{}", file.display());
     }
 }
 
@@ -78,11 +73,12 @@ async fn denials_by_quota_outlive_a_changed_rule() {
 #[tokio::test]
 async fn units_and_near_limit() {
     let limits = Limits::new([per_minute("a", 100)]);
-    let cost = |head: &http::request::Parts| {
+    let cost = |head: &Parts| {
         let query = head.uri.query();
         query.map_or(1, |query| query.parse().expect("a number"))
     };
-    let app = app(limits.layer("a").cost(cost));
+    let app_of = |limits: &Limits| app(limits.layer("a").cost(cost));
+    let app = app_of(&limits);
     for (cost, units, near) in [
         (0, 0, 0),
         (79, 79, 0),
@@ -98,6 +94,20 @@ async fn units_and_near_limit() {
         let limits = Limits::new([per_minute("a", 100)]).near_limit_ratio(ratio);
         ask(&kit::app(limits.layer("a")), 1).await;
         assert_eq!(counted(&limits, "a").near_limit, near, "{ratio}");
+    }
+    // The largest cost is never charged, and a cost of 0 takes nothing away.
+    let largest = Quota::MAX_UNITS;
+    let limits = Limits::new([per_minute("a", largest)]);
+    let app = app_of(&limits);
+    let free_and_dear = [0, u64::MAX].repeat(300);
+    for (costs, units, near) in [(free_and_dear, 0, 0), (vec![largest], largest, 1)] {
+        for cost in costs {
+            let expected = if cost == u64::MAX { DENIED } else { OK };
+            assert_eq!(status(&app, &format!("/?{cost}")).await, expected);
+        }
+        let a = counted(&limits, "a");
+        assert_eq!((a.units, a.near_limit), (units, near));
+        assert_eq!((a.decisions(Never), a.denials[0].1), (300, 300));
     }
 }
 

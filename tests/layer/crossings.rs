@@ -38,11 +38,8 @@ fn texts(told: &Told) -> Vec<String> {
     let texts = told.iter().map(|it| {
         let Crossing { share, max, .. } = it;
         let denial = it.is_denial.then(|| format!(" denied at {}", it.used));
-        format!(
-            "{} {share}/{max}{}",
-            it.key.as_str(),
-            denial.unwrap_or_default()
-        )
+        let (key, denial) = (it.key.as_str(), denial.unwrap_or_default());
+        format!("{key} {share}/{max}{denial}")
     });
     let mut texts: Vec<_> = texts.collect();
     texts.sort();
@@ -61,10 +58,8 @@ async fn each_share_is_told_once() {
     for store in &Stores::start().await.all {
         let told = Told::default();
         let pro = Quotas::with_policies([Policy::calendar(Period::MONTH, 100)]);
-        let rule = rule(10)
-            .with_plan("pro", pro.expect("valid"))
-            .expect("valid");
-        let limits = watched(rule, Arc::clone(store), &told);
+        let rule = rule(10).with_plan("pro", pro.expect("valid"));
+        let limits = watched(rule.expect("valid"), Arc::clone(store), &told);
         let app = app_of(&limits, &["chat"]);
         let request = async |user: &str| ask(&app, "/chat", &format!("x-user: {user}")).await;
         for _ in 0..4 {
@@ -140,11 +135,7 @@ async fn processes_tell_each_other() {
     let all = ["alice 0.5/400", "alice 1/400", "bob 0.5/400", "bob 1/400"];
     told_in_all(&told, &all).await;
     let late = watched(rule(400), store_on(&server).await, &told);
-    let _ = late
-        .check("chat", "alice")
-        .cost(400)
-        .await
-        .expect_err("denied");
+    assert!(!uses(&late, "alice", 400).await);
     sleep(kit::millis(50)).await;
     assert_eq!(texts(&told), all);
     kit::check_expiries(&server, &[]);
@@ -156,19 +147,12 @@ async fn a_claim_is_heard_again() {
     let server = Redis::start();
     let store = store_on(&server).await;
     let fleet = store.fleet().expect("Redis has one");
-    let claim = async |by: &str| {
-        fleet
-            .claim("crossed:x", by, SECOND)
-            .await
-            .expect("an answer")
-    };
-    assert_eq!(
-        (claim("a").await, claim("a").await, claim("b").await),
-        (true, true, false)
-    );
+    for (by, expected) in [("a", true), ("a", true), ("b", false)] {
+        let claimed = fleet.claim("crossed:x", by, SECOND).await;
+        assert_eq!(claimed.expect("an answer"), expected, "{by}");
+    }
 }
 
-/// While Redis is away nobody is told; afterwards once.
 #[tokio::test]
 async fn an_outage_delays_what_is_told() {
     let (server, told) = (Redis::start(), Told::default());
@@ -193,13 +177,7 @@ async fn a_missing_permission_is_logged() {
     let url = server.url.replace("//", "//shop:PASSWORD@");
     let store = Resilient::redis(&*url, "shop").expect("valid");
     let limits = watched(rule(4), store.connect().await.expect("it is up"), &told);
-    for user in ["alice", "bob"] {
-        limits
-            .check("chat", user)
-            .cost(4)
-            .await
-            .expect("there is room");
-    }
+    assert!(uses(&limits, "alice", 4).await && uses(&limits, "bob", 4).await);
     let mut lines = Vec::new();
     let mut logged = || {
         let new = log.lines().into_iter();
@@ -212,13 +190,8 @@ async fn a_missing_permission_is_logged() {
     let [line] = &*logged() else {
         panic!("{:?}", logged());
     };
-    for part in [
-        "WARN",
-        "no permissions to access",
-        "SET and GET",
-        "{..~fleet}:*",
-        "security.md",
-    ] {
+    let parts = ["WARN", "no permissions to access", "SET and GET"];
+    for part in parts.into_iter().chain(["{..~fleet}:*", "security.md"]) {
         assert!(line.contains(part), "{part} in {line}");
     }
     assert!(!line.contains("alice") && !line.contains("bob"), "{line}");
@@ -234,11 +207,8 @@ async fn of_subjects_in_shadow_and_after_a_panic() {
     let month = Policy::calendar(Period::MONTH, 1);
     let user = Subject::new("user", Header::new("x-user")).limit(month.clone());
     let joint = Rule::joint("joint", [user, Subject::new("all", Everyone).limit(month)]);
-    let limits = watched(
-        joint.expect("a rule").into_shadow(),
-        MemoryStore::new(),
-        &told,
-    );
+    let shadow = joint.expect("a rule").into_shadow();
+    let limits = watched(shadow, MemoryStore::new(), &told);
     let keys = [("user", Key::from("alice")), ("all", Key::default())];
     limits.check("joint", keys).await.expect("it never denies");
     eventually("crossings", async || texts(&told).len() == 4).await;
@@ -564,13 +534,8 @@ async fn a_crossing_is_told_once_and_never_too_early() {
             _ => &redis[..],
         };
         let processes = of_processes.iter().map(|store| {
-            let told = Told::default();
-            let limits = Limits::new([estimating()]).store(Arc::clone(store));
-            let noted = Arc::clone(&told);
-            let limits = limits.on_crossing([0.5, 0.8, 1.0], move |it| {
-                let noted = Arc::clone(&noted);
-                async move { noted.lock().expect("no panic").push(it) }
-            });
+            let (shares, told) = ([0.5, 0.8, 1.0], Told::default());
+            let limits = watched_at(&shares, estimating(), Arc::clone(store), &told);
             (limits, told)
         });
         let mut using = Using {
@@ -595,7 +560,6 @@ async fn a_crossing_is_told_once_and_never_too_early() {
     }
 }
 
-/// A share that cannot be reached, or always is, is a mistake in the code.
 #[test]
 fn shares_are_above_nothing_and_at_most_all() {
     let refused = |shares: &[f64]| {
@@ -620,10 +584,8 @@ fn shares_are_above_nothing_and_at_most_all() {
             format!("on_crossing has the share {text}, expected more than 0 and at most 1");
         assert_eq!(refused(&[0.8, share]), expected);
     }
-    assert_eq!(
-        refused(&[]),
-        "on_crossing has no share, expected some such as 0.8"
-    );
+    let none = "on_crossing has no share, expected some such as 0.8";
+    assert_eq!(refused(&[]), none);
     assert_eq!(refused(&[0.000_1, 0.8, 1.0]), "");
 }
 
@@ -638,19 +600,14 @@ async fn a_look_in_an_outage_is_repeated() {
         fails.then(|| StoreFuture::ready(Err(error)))
     });
     let store = store.capabilities_fn(|memory| memory.capabilities());
-    let noted = Arc::clone(&told);
-    let limits = Limits::new([estimating()]).store(store);
-    let limits = limits.on_crossing([0.8], move |it| {
-        let noted = Arc::clone(&noted);
-        async move { noted.lock().expect("no panic").push(it) }
-    });
+    let limits = watched_at(&[0.8], estimating(), store, &told);
     let admitted = limits.check("chat", "alice").cost(100).await;
     let charge = admitted.expect("room").charge.expect("a charge");
     fails.store(true, Ordering::Relaxed);
     charge.settle(90).await.expect("an answer");
     sleep(millis(1_500)).await;
-    assert_eq!(told.lock().expect("no panic").len(), 0);
+    assert_eq!(texts(&told), [""; 0]);
     fails.store(false, Ordering::Relaxed);
-    sleep(Duration::from_secs(5)).await;
-    assert_eq!(told.lock().expect("no panic").len(), 1);
+    sleep(5 * SECOND).await;
+    assert_eq!(texts(&told), ["alice 0.8/100"]);
 }

@@ -56,9 +56,7 @@ fn is_of_shadow(take: &Ask) -> bool {
 }
 
 /// What a client sees of a response.
-type Seen = (StatusCode, HeaderMap, Vec<u8>);
-
-async fn seen(response: Response<Body>) -> Seen {
+async fn seen(response: Response<Body>) -> (StatusCode, HeaderMap, Vec<u8>) {
     let (head, body) = response.into_parts();
     let body = body.collect().await.expect("a body").to_bytes().to_vec();
     (head.status, head.headers, body)
@@ -77,24 +75,8 @@ fn any_quotas(random: &mut fastrand::Rng, most: usize) -> Vec<(u64, Duration)> {
     (0..number).map(quota).collect()
 }
 
-fn clocked() -> ManualClock {
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_123);
-    clock
-}
-
-/// The statuses of so many requests at once, each in a task of its own.
-async fn statuses_at_once(app: &Router, targets: impl Iterator<Item = String>) -> Vec<u16> {
-    let requests = targets.map(|target| {
-        let app = app.clone();
-        tokio::spawn(async move { status(&app, &target).await })
-    });
-    let answers = join_all(requests.collect::<Vec<_>>()).await.into_iter();
-    answers.map(|answer| answer.expect("no panic")).collect()
-}
-
 /// Random histories: each answer, each decision and each refund is as without a rule that is tried
-/// beside it, whatever that is.
+/// beside it, whatever that is, for the client and for the handler, also without a key.
 async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
     for seed in seeds {
         let mut random = fastrand::Rng::with_seed(random::seed(seed));
@@ -102,35 +84,36 @@ async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
         let rule = rule.with_algorithm(any_algorithm(&mut random));
         let next = of_quotas("next", &any_quotas(&mut random, 16));
         let next = next.with_algorithm(any_algorithm(&mut random));
-        let clock = clocked();
+        let (clock, memory) = clocked();
         let store: Arc<dyn Store> = match redis {
-            None => Arc::new(MemoryStore::new().clock(clock.clone())),
+            None => Arc::new(memory),
             Some(server) => Arc::new(connect(&server.url, PATIENT).await.clock(clock.clone())),
         };
         let plain = vec![rule.clone().with_prefix(format!("plain{seed}:"))];
-        let tried = [rule, next.into_shadow()];
-        let tried = tried
-            .map(|rule| rule.with_prefix(format!("tried{seed}:")))
-            .into();
-        let headers = *random
-            .choice([Headers::Draft11, Headers::Draft7, Headers::Legacy].as_slice())
-            .expect("some");
+        let prefix = format!("tried{seed}:");
+        let tried = [rule, next.into_shadow()].map(|rule| rule.with_prefix(&*prefix));
+        let kinds = [Headers::Draft11, Headers::Draft7, Headers::Legacy];
+        let headers = *random.choice(&kinds).expect("some");
         // The memory store has no prefix for a key: each has a store of its own.
         let other: Arc<dyn Store> = match redis {
             None => Arc::new(MemoryStore::new().clock(clock.clone())),
             Some(_) => Arc::clone(&store),
         };
+        // The trial stands outside, or inside of the other one; the handler shows what it finds.
+        let [inner, outer] = [["a", "next"], ["next", "a"]][seed as usize % 2];
         let make = |rules: Vec<Rule>, store| {
             let limits = limits(rules, store);
-            let app = both(&limits, |layer| {
-                layer.key(tenant).cost(cost).headers(headers)
-            });
-            (app, limits)
+            let layer = |path| limits.layer(path).key(tenant).cost(cost);
+            let shows = async |charges: Charges, decision: Option<Decision>| {
+                format!("{} {:?}", charges.len(), decision.map(|it| it.remaining()))
+            };
+            let app = Router::new().route("/", any(shows).layer(layer(inner).headers(headers)));
+            (app.layer(layer(outer).headers(headers)), limits)
         };
-        let (plain, tried) = (make(plain, other), make(tried, store));
+        let (plain, tried) = (make(plain, other), make(tried.into(), store));
         let (mut asked, mut charges) = (0, Vec::new());
         for step in 0..60 {
-            let tenant = random.choice(["x", "y", "z", ""]).expect("some");
+            let tenant = random.choice(["x", "y", "z", "", "panic"]).expect("some");
             let target = format!("/?{tenant},{}", random.u64(0..6));
             let (one, two) = (send(&plain.0, &target).await, send(&tried.0, &target).await);
             asked += u64::from(!tenant.is_empty());
@@ -178,20 +161,14 @@ const BAD_ANSWERS: [(&str, Answer); 8] = [
     ("fails at once", || StoreFuture::ready(Err(refused()))),
     ("fails", || StoreFuture::boxed(async { Err(refused()) })),
     ("fails late", || {
-        StoreFuture::boxed(async {
-            sleep(HOUR).await;
-            Err(refused())
-        })
+        StoreFuture::boxed(sleep(HOUR).map(|()| Err(refused())))
     }),
     ("says nothing", || {
         StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Protocol, "")))
     }),
     // As a panic of its key or of its cost.
     ("panics late", || {
-        StoreFuture::boxed(async {
-            yield_now().await;
-            panic!("a store of a test")
-        })
+        StoreFuture::boxed(yield_now().map(|()| panic!("a store of a test")))
     }),
     ("panics", || {
         StoreFuture::boxed(async { panic!("a store of a test") })
@@ -200,13 +177,17 @@ const BAD_ANSWERS: [(&str, Answer); 8] = [
 ];
 
 async fn bad_answers(name: &str, answer: Answer) {
-    for (rules, expected) in [
-        (tried(3, 1), [200, 200, 200, 429, 429]),
-        (vec![of_one("a", 1).into_shadow()], [200; 5]),
+    let bare = || {
+        let bad = move |take: &Ask| is_of_shadow(take).then(answer);
+        Arc::new(Stub::answering(MemoryStore::new(), bad)) as Arc<dyn Store>
+    };
+    let bounded = Resilient::bare(bare()).timeout(SECOND).build();
+    let shadow = of_one("a", 1).into_shadow();
+    for (rules, store, expected) in [
+        (tried(3, 1), bare(), [200, 200, 200, 429, 429]),
+        (tried(3, 1), bounded, [200, 200, 200, 429, 429]),
+        (vec![shadow], bare(), [200; 5]),
     ] {
-        let store = Stub::answering(MemoryStore::new(), move |take| {
-            is_of_shadow(take).then(answer)
-        });
         let limits = limits(rules, store);
         let app = both(&limits, |layer| {
             layer.on_error(async |_: Failed| StatusCode::IM_A_TEAPOT)
@@ -231,58 +212,14 @@ async fn bad_answers_to_shadow_rules_change_nothing() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// No callback, no field, no extension: not for the client, not for the handler.
-#[tokio::test]
-async fn a_shadow_rule_shows_nothing_in_nested_layers() {
-    let rules = [
-        of_one("outer", 0).into_shadow(),
-        of_one("middle", 2),
-        of_one("inner", 0).into_shadow(),
-    ];
-    let limits = Limits::new(rules).store(MemoryStore::new());
-    let handler = async |request: Request<Body>| {
-        let charges = Charges::from_extensions(request.extensions());
-        assert_eq!(charges.len(), 1);
-        let decision = Decision::from_extensions(request.extensions()).expect("the middle's");
-        assert!(decision.is_allowed());
-    };
-    let quiet = |path| {
-        let degrade = async |_: Denied| -> StatusCode { unreachable!("it never denies") };
-        let failing = async |_: Failed| -> Recovery { unreachable!("it never fails") };
-        let layer = limits.layer(path).degrade(degrade);
-        layer.on_error(failing).wait(HOUR)
-    };
-    let routes = Router::new().route("/", any(handler).layer(quiet("inner")));
-    let app = routes.layer(limits.layer("middle")).layer(quiet("outer"));
-    for expected in [200, 200, 429] {
-        let response = send(&app, "/").await;
-        assert_eq!(response.status().as_u16(), expected);
-        let policy = &response.headers()["ratelimit-policy"];
-        assert_eq!(policy, "\"middle\";q=2;w=3600");
-        let decision = Decision::from_extensions(response.extensions()).expect("the middle's");
-        assert_eq!(decision.is_allowed(), expected == 200);
-    }
-    let snapshot = limits.snapshot();
-    let denied = |path| snapshot.rule(path).expect("in use").decisions(ShadowDenied);
-    assert_eq!(["outer", "inner"].map(denied), [3, 2]);
-}
-
 /// A key that is missing is no decision, and no question.
 #[tokio::test]
 async fn keys_that_are_missing_or_panic() {
     let store = Stub::listening(MemoryStore::new());
-    let limits_of = |rules| limits(rules, store.clone());
-    let plain = limits_of(vec![of_one("a", 5)]);
-    let tried = limits_of(tried(5, 0));
-    for target in ["/?,1", "/?panic,1"] {
-        let [one, two] = [&plain, &tried].map(|limits| both(limits, |it| it.key(tenant)));
-        let (one, two) = (send(&one, target).await, send(&two, target).await);
-        assert!(!one.status().is_success());
-        assert_eq!(seen(one).await, seen(two).await);
-    }
-    assert_eq!(store.asked(|_| true), 0);
-    let alone = limits_of(vec![of_one("a", 0).into_shadow()]);
-    for target in ["/?,1", "/?panic,1"] {
+    let beside = both(&limits(tried(5, 0), store.clone()), |it| it.key(tenant));
+    let alone = limits([of_one("a", 0).into_shadow()], store.clone());
+    for (target, expected) in [("/?,1", 400), ("/?panic,1", 500)] {
+        assert_eq!(status(&beside, target).await, expected, "{target}");
         let app = app(alone.layer("a").key(tenant));
         assert_eq!(status(&app, target).await, 200, "{target}");
     }
@@ -298,8 +235,9 @@ async fn a_waiting_request_asks_in_shadow_once() {
     let next = of_quotas("next", &[(2, window)]).into_shadow();
     let limits = limits([of_quotas("a", &[(1, window)]), next], store.clone());
     let app = both(&limits, |layer| layer.wait(HOUR));
-    let targets = (0..5).map(|_| "/".to_owned());
-    assert_eq!(statuses_at_once(&app, targets).await, [200; 5]);
+    let asked = (0..5).map(|_| kit::http::start(&app, 0, "/", ""));
+    let answers = done(asked).await.into_iter();
+    assert!(answers.map(|it| it.status).eq([200; 5]));
     assert!(store.asked(|take| !is_of_shadow(take)) > 10);
     assert_eq!(store.asked(is_of_shadow), 5);
     let repeats = store.asked(|take| is_of_shadow(take) && take.is_repeat());

@@ -4,10 +4,9 @@ use ::http::Request;
 use axum::Router;
 use axum::body::Body;
 use tidegate::metrics::RuleSnapshot;
-use tidegate::rule::Quotas;
 use tidegate::{Algorithm, Limits};
 
-use crate::{HOUR, Redis, http, quota};
+use crate::{Redis, http};
 
 /// The algorithms that give back, and charge beyond, exactly what they are told. In a bucket of GCRA
 /// units drain meanwhile.
@@ -16,11 +15,6 @@ pub const COUNTING: [Algorithm; 3] = [
     Algorithm::SlidingWindow,
     Algorithm::FixedWindow,
 ];
-
-/// One quota an hour, for a plan or a table.
-pub fn hourly_quotas(max: u64) -> Quotas {
-    Quotas::new([quota(max, HOUR)]).expect("valid quotas")
-}
 
 /// The counters of a rule that was used.
 pub fn counters(limits: &Limits, path: &str) -> RuleSnapshot {

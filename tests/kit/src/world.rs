@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::{TryJoinAll, try_join_all};
 use tempfile::TempDir;
 use tidegate::layer::SubjectKeys;
-use tidegate::store::{Charges, StoreFuture};
+use tidegate::store::StoreFuture;
 use tidegate::{
     Algorithm, Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, RedisStore, Rule, Rules,
     Store, StoreError, Take,
@@ -90,15 +90,6 @@ pub fn app_of(limits: &Limits, paths: &[&str]) -> Router {
         let handler = any(async || "1").layer(limits.layer(path));
         app.route(&format!("/{path}"), handler)
     })
-}
-
-/// An app with a route `/`, and a route `/fails`, whose handler gives its charges back and says how many units.
-pub fn app_with_refunds(layer: RateLimitLayer) -> Router {
-    let fails = async |charges: Charges| charges.refund().await.expect("an answer").to_string();
-    Router::new()
-        .route("/", any(async || "1"))
-        .route("/fails", any(fails))
-        .layer(layer)
 }
 
 pub fn take(rule: &Arc<Rule>, key: impl Display) -> Take {

@@ -4,7 +4,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::*;
 
-/// The units of the charge that is found here.
 fn found() -> u64 {
     let charges = Charges::current();
     assert!(charges.len() <= 1);

@@ -44,21 +44,11 @@ async fn names_and_addresses() {
     assert!(took < most, "{took:?}");
 }
 
-/// Outside of a runtime it is an error. A store that outlives its runtime fails, and says so.
 #[test]
-fn without_a_runtime() {
+fn a_store_that_outlives_its_runtime() {
     let server = Server::start();
-    let error = Resilient::redis(&*server.url, "shop").expect_err("no runtime");
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-    assert!(RedisStore::connect_lazy(&*server.url).is_err());
-    assert!(tidegate::Redis::connect_lazy(&*server.url).is_err());
-
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let store = runtime.block_on(async { Resilient::redis(&*server.url, "shop") });
-    let store = store.expect("an address").processes(1);
-    drop(runtime);
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let decision = runtime.block_on(async { store.take(&take("p")).await });
+    let store = kit::runtime().block_on(async { shop(&server.url).processes(1) });
+    let decision = kit::runtime().block_on(async { store.take(&take("p")).await });
     let decision = decision.expect("a fallback");
     assert_eq!(decision.source(), Source::Fallback);
 }

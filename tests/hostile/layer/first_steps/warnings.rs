@@ -54,13 +54,10 @@ async fn ask(app: &Router, fields: &[(&str, &[u8])]) -> StatusCode {
 #[tokio::test]
 async fn nothing_of_a_request_is_shown() {
     let server = Server::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
-    run(
-        &server,
-        &format!("ACL SETUSER {MARK}user on >{MARK}word ~* &* +@all"),
-    );
-    let url = server
-        .url
-        .replace("//", &format!("//{MARK}user:{MARK}word@"));
+    let user = format!("ACL SETUSER {MARK}user on >{MARK}word ~* &* +@all");
+    run(&server, &user);
+    let login = format!("//{MARK}user:{MARK}word@");
+    let url = server.url.replace("//", &login);
     let log = Log::start();
     let values: Vec<Vec<u8>> = vec![
         MARK.into(),
@@ -90,12 +87,11 @@ async fn nothing_of_a_request_is_shown() {
             let limits = limits([key(roomy("login")), roomy("keyed").with_key(secret())]);
             let limits = limits.store(Arc::clone(&store));
             let apps = [catch_all(&limits, "login"), catch_all(&limits, "keyed")];
-            for (value, name) in values
-                .iter()
-                .flat_map(|it| fields.iter().map(move |of| (it, of)))
-            {
-                for app in &apps {
-                    ask(app, &[(*name, value), (*name, value)]).await;
+            for value in &values {
+                for name in &fields {
+                    for app in &apps {
+                        ask(app, &[(*name, value), (*name, value)]).await;
+                    }
                 }
             }
             let warnings = limits.warnings();
@@ -252,7 +248,6 @@ fn an_extractor_that_asks_back() {
     assert!(kinds(&limits).contains("PeerIpBehindProxy"));
 }
 
-/// A store whose warnings a test makes.
 fn warns(warnings: impl Fn() -> Vec<Warning> + Send + Sync + 'static) -> Stub {
     Stub::in_memory()
         .named("warns")
@@ -268,7 +263,6 @@ fn warns(warnings: impl Fn() -> Vec<Warning> + Send + Sync + 'static) -> Stub {
         })
 }
 
-/// A store that panics when it is asked for its warnings.
 #[tokio::test]
 async fn a_store_that_panics() {
     let panics = limits([roomy("login").with_key(PeerIp)]).store(warns(|| panic!("on purpose")));
