@@ -658,7 +658,7 @@ async fn what_is_left_behind_a_failure() {
 }
 
 /// Without a lock-out or a key there is nothing to count; a fallback counts for itself, and holds
-/// the key; a store that counts no failures says so, once, and goes on to take.
+/// the key; a store that counts no failures says so.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_elsewhere() {
     let left = async |limits: &Limits, key: &'static [&str]| {
@@ -672,12 +672,8 @@ async fn what_is_left_elsewhere() {
     assert_eq!(left(&of(login()), &["alice"]).await, Ok(None));
     let no_key = per_minute("login", 9).with_lockout(lockout());
     assert_eq!(left(&of(no_key.expect("valid")), &[]).await, Ok(None));
-    let (log, rule) = (Log::start(), || locked(lockout()));
+    let rule = || locked(lockout());
     let lacking = limits([rule()], kit::stub::Stub::that_cannot_owe());
-    let statuses = sent(&world_of(lacking.clone()), "alice", &[401; 9]).await;
-    assert_eq!(statuses, [401; 9]);
-    assert!(lacking.flush(MINUTE).await);
-    assert_eq!(log.count("does not count failures"), 1);
     let error = left(&lacking, &["alice"]).await;
     assert_eq!(error, Err(StoreErrorKind::Configuration));
     let away = kit::stub::Stub::answering(paused(), |_| {

@@ -180,6 +180,16 @@ async fn redis_dies_with_its_holds() {
     assert_eq!(guess(&app, 1, "alice").await, 401);
 }
 
+/// A store that knows no failures: takes go on, and one warning says so.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_counts_no_failures() {
+    let log = kit::log::Log::start();
+    let world = World::new([login(3)], Stub::that_cannot_owe());
+    assert_eq!(guesses(&world, "alice", 9).await, [401; 9]);
+    assert!(world.limits.flush(MINUTE).await);
+    assert_eq!(log.count("does not count failures"), 1);
+}
+
 /// A request that is dropped at any of its awaits counts a failure once, or not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_at_any_await() {
