@@ -231,6 +231,8 @@ async fn play(
 /// longer than this proves nothing.
 const MAX_REAL_TIME: Duration = Duration::from_secs(1);
 
+kit::for_each_algorithm!(flights_decide_alike);
+
 fn flights_decide_alike(algorithm: Algorithm) {
     let server = Redis::start();
     let runtime = still_runtime();
@@ -245,19 +247,3 @@ fn flights_decide_alike(algorithm: Algorithm) {
     });
     outcome.expect("the same answers");
 }
-
-macro_rules! flights_decide_alike {
-    ($($name:ident $algorithm:ident,)+) => {
-        $(#[test]
-        fn $name() {
-            flights_decide_alike(Algorithm::$algorithm);
-        })+
-    };
-}
-
-flights_decide_alike!(
-    flights_of_sliding_logs_decide_alike SlidingLog,
-    flights_of_sliding_windows_decide_alike SlidingWindow,
-    flights_of_gcras_decide_alike Gcra,
-    flights_of_fixed_windows_decide_alike FixedWindow,
-);

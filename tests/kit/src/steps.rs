@@ -971,7 +971,8 @@ fn shrink<T: ValueTree>(
     (broken, steps)
 }
 
-/// A test of each of these laws for everything in the list: `name argument`.
+/// A test of each of these laws for everything in the list: `name argument`. Behind `async` they
+/// are futures.
 #[macro_export]
 macro_rules! for_each {
     ($law:ident { $($name:ident $argument:expr,)+ }) => {
@@ -987,15 +988,40 @@ macro_rules! for_each {
             )+
         }
     };
+    (async $law:ident { $($name:ident $argument:expr,)+ }) => {
+        mod $law {
+            #[allow(unused_imports, reason = "as the arguments need them")]
+            use tidegate::Algorithm::{self, *};
+
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::$law($argument).await;
+                }
+            )+
+        }
+    };
     ($($law:ident),+ of $list:tt) => {
         $($crate::for_each!($law $list);)+
     };
+    (async $($law:ident),+ of $list:tt) => {
+        $($crate::for_each!(async $law $list);)+
+    };
 }
+
+// Each has its line below.
+const _: () = assert!(tidegate::Algorithm::ALL.len() == 4);
 
 #[macro_export]
 macro_rules! for_each_algorithm {
+    (async $($law:ident),+ $(,)?) => {
+        $crate::for_each_algorithm!(@ async $($law),+);
+    };
     ($($law:ident),+ $(,)?) => {
-        $crate::for_each!($($law),+ of {
+        $crate::for_each_algorithm!(@ $($law),+);
+    };
+    (@ $($laws:tt)+) => {
+        $crate::for_each!($($laws)+ of {
             sliding_log SlidingLog,
             sliding_window SlidingWindow,
             gcra Gcra,

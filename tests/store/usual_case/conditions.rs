@@ -106,6 +106,8 @@ impl Histories {
     }
 }
 
+kit::for_each_algorithm!(each_is_needed);
+
 fn each_is_needed(algorithm: Algorithm) {
     let server = Redis::start();
     let player = Player::new(&server, algorithm);
@@ -135,24 +137,4 @@ fn each_is_needed(algorithm: Algorithm) {
         }
     }
     assert!(needless.is_empty(), "needless: {needless:#?}");
-}
-
-#[test]
-fn sliding_logs_need_each_condition() {
-    each_is_needed(Algorithm::SlidingLog);
-}
-
-#[test]
-fn sliding_windows_need_each_condition() {
-    each_is_needed(Algorithm::SlidingWindow);
-}
-
-#[test]
-fn gcras_need_each_condition() {
-    each_is_needed(Algorithm::Gcra);
-}
-
-#[test]
-fn fixed_windows_need_each_condition() {
-    each_is_needed(Algorithm::FixedWindow);
 }

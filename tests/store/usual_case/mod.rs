@@ -16,6 +16,8 @@ use tidegate::Algorithm;
 use history::history;
 use play::{Player, file};
 
+kit::for_each_algorithm!(answers_alike);
+
 fn answers_alike(algorithm: Algorithm) {
     let server = Redis::start();
     let player = Player::new(&server, algorithm);
@@ -30,24 +32,4 @@ fn answers_alike(algorithm: Algorithm) {
         let difference = player.difference(&play, &history.arguments(algorithm));
         prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
     });
-}
-
-#[test]
-fn sliding_logs_answer_alike() {
-    answers_alike(Algorithm::SlidingLog);
-}
-
-#[test]
-fn sliding_windows_answer_alike() {
-    answers_alike(Algorithm::SlidingWindow);
-}
-
-#[test]
-fn gcras_answer_alike() {
-    answers_alike(Algorithm::Gcra);
-}
-
-#[test]
-fn fixed_windows_answer_alike() {
-    answers_alike(Algorithm::FixedWindow);
 }
