@@ -7,122 +7,98 @@ use tidegate::test_util::conformance;
 
 use crate::prelude::*;
 
-/// What stores do wrong.
-macro_rules! mistakes {
-    ($mistake:ident: $($(#[$doc:meta])* $name:ident,)+) => {
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        enum $mistake {
-            None,
-            $($(#[$doc])* $name,)+
-        }
+/// What a store does wrong.
+const MISTAKES: [&str; 28] = [
+    // With answers as if it had not.
+    "admits one too many",
+    "charges denials what is left",
+    "charges looks a unit",
+    "keeps the first quota only",
+    "counts all keys together",
+    "counts all rules together",
+    "counts all algorithms together",
+    "begins anew when quotas change",
+    "counts whole milliseconds",
+    "drops what is older than the shortest window",
+    "drops a count at every fiftieth question",
+    "takes costs for 32 bits",
+    "says that a unit more remains",
+    // By a microsecond, as the next two.
+    "says a reset-after that is too short",
+    "says a retry-after that is too short",
+    "says a retry-after that is too long",
+    "says that what can never fit may come back",
+    "gives no receipts",
+    "gives receipts of one unit",
+    "refunds nothing",
+    "refunds in words only",
+    "says the same of a second refund",
+    "refunds all for a part",
+    "refunds in words what no longer counts",
+    "refunds what the take costs, and not what it was charged",
+    "resets nothing",
+    "resets all keys",
+    // So it knows no receipts from before.
+    "drops the count on a reset",
+];
 
-        impl $mistake {
-            /// All but none.
-            const ALL: &[Self] = &[$(Self::$name,)+];
-        }
-    };
-}
+/// With periods of the calendar, and with nothing else.
+const MISTAKES_OF_PERIODS: [&str; 7] = [
+    "counts what was charged in the last day",
+    "goes on until the month ends",
+    "gives everything back at noon, too",
+    "counts all periods together",
+    "begins anew under another max",
+    "refunds to the period of now",
+    "knows receipts from before a reset",
+];
 
-/// A store that makes a mistake, and answers at once.
-trait Mistaken: std::fmt::Debug + Send + Sync + 'static {
-    fn decide(&self, ask: &Ask) -> Decision;
-    fn give_back(&self, ask: &Ask, receipt: &Receipt) -> u64;
-    fn forget_count(&self, ask: &Ask) -> u64;
+/// None of these is a mistake.
+const RIGHT: [&str; 3] = ["", "keeps counts as bytes", "has periods"];
 
-    fn has_periods(&self) -> bool {
-        false
-    }
-}
-
+/// A store of one's own on `Count`, or, if it has periods, in memory.
 #[derive(Debug)]
-struct Ready<T>(T);
+struct Wrong {
+    mistake: &'static str,
+    clock: ManualClock,
+    counts: Mutex<HashMap<String, Count>>,
+    memory: MemoryStore,
+    /// How often each count was asked, and when last.
+    asked: Mutex<HashMap<String, (u64, u64)>>,
+    given_back: Mutex<HashMap<Receipt, u64>>,
+    /// That of the last charge of each period.
+    receipts: Mutex<HashMap<String, Receipt>>,
+}
 
-impl<T: Mistaken> Store for Ready<T> {
-    fn take(&self, take: &Ask) -> StoreFuture<Decision> {
-        StoreFuture::ready(Ok(self.0.decide(take)))
+impl Store for Wrong {
+    fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
+        StoreFuture::ready(Ok(match self.has_periods() {
+            true => self.decide_in_memory(ask),
+            false => self.decide(ask),
+        }))
     }
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(match change {
-            Change::Refund(receipt) => self.0.give_back(ask, receipt),
-            Change::Forget => self.0.forget_count(ask),
+            Change::Refund(receipt) if self.has_periods() => {
+                self.change_in_memory(ask, &Change::Refund(self.present(ask, receipt)))
+            }
+            Change::Refund(receipt) => self.give_back(ask, receipt),
+            Change::Forget if self.has_periods() => self.change_in_memory(ask, change),
+            Change::Forget => self.forget(ask).into(),
             _ => unreachable!("the suite asks for what the store says that it can"),
         }))
     }
 
     fn name(&self) -> String {
-        format!("{:?}", self.0)
+        self.mistake.to_owned()
     }
 
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::default();
-        can.calendar = self.0.has_periods();
+        can.calendar = self.has_periods();
         can
     }
-}
-
-/// The answer of a store in memory.
-fn at_once<T>(mut answer: StoreFuture<T>) -> T {
-    let answer = answer.poll_now().expect("memory answers at once");
-    answer.expect("an answer")
-}
-
-mistakes! {
-    Mistake:
-    /// A quota of one unit more, with answers as if it had not.
-    AdmitsOneTooMany,
-    /// Denied takes use up what is left.
-    ChargesDenials,
-    /// A take that costs nothing is charged a unit.
-    LooksAreCharged,
-    /// Nothing is ever given back.
-    RefundsNothing,
-    /// The answer says that units were given back, and they were not.
-    RefundsInWordsOnly,
-    /// The second refund of a receipt says the same as the first.
-    RefundsAgainInWords,
-    /// A refund of a part gives all back.
-    RefundsAll,
-    /// A refund of what no longer counts is told as if it did.
-    RefundsLate,
-    /// Allowed takes have no receipts.
-    NoReceipts,
-    /// Receipts say one unit, whatever was charged.
-    ReceiptsOfOneUnit,
-    ResetsNothing,
-    /// A reset forgets all keys.
-    ResetsEverything,
-    /// By a microsecond, as the next one and the last.
-    RetryAfterTooShort,
-    RetryAfterTooLong,
-    /// A take that can never fit is told to come back.
-    NeverIsLater,
-    /// All keys of a rule are counted together.
-    OneKey,
-    /// Only the first quota of a rule is kept.
-    FirstQuotaOnly,
-    /// The answer says that a unit more remains than does.
-    OneRemainsTooMany,
-    ResetAfterTooShort,
-}
-
-/// A memory store with a mistake.
-#[derive(Debug)]
-struct Wrong {
-    inner: MemoryStore,
-    mistake: Mistake,
-    clock: ManualClock,
-    seen: Mutex<Vec<Ask>>,
-    given_back: Mutex<HashMap<Receipt, u64>>,
-}
-
-/// The rule with these quotas.
-fn with_quotas(rule: &Arc<Rule>, quotas: Vec<Quota>) -> Arc<Rule> {
-    let mut other = Rule::new(rule.path(), quotas).expect("a valid rule");
-    if let Some(prefix) = rule.prefix() {
-        other = other.with_prefix(prefix);
-    }
-    Arc::new(other.with_algorithm(rule.algorithm()))
 }
 
 fn one_more(quota: &Quota) -> Quota {
@@ -136,153 +112,257 @@ fn one_more(quota: &Quota) -> Quota {
     }
 }
 
-/// The decision with these states.
-fn rewritten(
-    (take, decision): (&Ask, &Decision),
-    verdict: Verdict,
-    state: impl Fn(&QuotaState) -> QuotaState,
-) -> Decision {
-    let states = decision.quotas().iter().map(state);
-    let cost = take.cost();
-    Decision::new(verdict, decision.source(), cost, states).with_receipt(decision.receipt())
-}
-
 const MICRO: Duration = Duration::from_micros(1);
 
-/// A rule and a key of this name, which count alike.
-fn rule_and_key(ask: &Ask) -> (Arc<Rule>, Key) {
-    let name = ask.name("");
-    let (id, parts) = name.split_once(':').unwrap_or((&name, ""));
-    let path = id.split('~').next().expect("a path");
-    let rule = Rule::new(path, ask.quotas().to_vec()).expect("quotas of a rule");
-    let algorithm = ask.counts()[0].algorithm().expect("no permits");
-    let parts = parts.split(':').filter(|part| !part.is_empty());
-    let key = parts.fold(Key::default(), |key, part| key.with(part));
-    (Arc::new(rule.with_algorithm(algorithm)), key)
-}
-
-impl Mistaken for Wrong {
-    fn decide(&self, take: &Ask) -> Decision {
-        let (rule, key) = &rule_and_key(take);
-        self.seen.lock().expect("no panic").push(take.clone());
-        let ask = |take: &Ask| at_once(self.inner.take(take));
+/// On `Count`.
+impl Wrong {
+    fn name_of(&self, ask: &Ask) -> String {
+        let name = ask.name("");
+        let (rule, key) = name.split_once(':').unwrap_or((&name, ""));
         match self.mistake {
-            Mistake::AdmitsOneTooMany => {
-                let quotas = rule.quotas().iter().map(one_more).collect();
-                let laxer = Take::new(with_quotas(rule, quotas), key.clone());
-                let decision = ask(&laxer.with_cost(take.cost()));
-                return rewritten((take, &decision), decision.verdict(), |state| {
-                    QuotaState::new(state.remaining().saturating_sub(1), state.reset_after())
-                });
+            "counts all keys together" => rule.to_owned(),
+            "counts all rules together" => key.to_owned(),
+            "counts all algorithms together" => format!("{} {key}", ask.path()),
+            "begins anew when quotas change" => format!("{name} {:?}", ask.quotas()),
+            _ => name,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        match self.mistake {
+            "counts whole milliseconds" => self.clock.now() / 1_000 * 1_000,
+            _ => self.clock.now(),
+        }
+    }
+
+    /// How often the count of this name was asked, and when before now.
+    fn asked(&self, name: &str) -> (u64, u64) {
+        let (mut asked, now) = (self.asked.lock().expect("no panic"), self.clock.now());
+        let (before, last) = asked.get(name).copied().unwrap_or((0, now));
+        asked.insert(name.to_owned(), (before + 1, now));
+        (before + 1, last)
+    }
+
+    /// Drops the count of this name, if that is the mistake.
+    fn drop_count(&self, name: &str, ask: &Ask) {
+        let (times, last) = self.asked(name);
+        let rests = Duration::from_micros(self.clock.now() - last);
+        let drops = match self.mistake {
+            "drops what is older than the shortest window" => {
+                ask.quotas().iter().any(|quota| rests >= quota.window())
             }
-            Mistake::LooksAreCharged if take.only_looks() => {
-                let decision = ask(take);
-                if decision.remaining() > 0 {
-                    ask(&Take::new(Arc::clone(rule), key.clone()).with_cost(1));
-                }
-                return decision;
+            "drops a count at every fiftieth question" => times.is_multiple_of(50),
+            _ => false,
+        };
+        if drops {
+            self.counts.lock().expect("no panic").remove(name);
+        }
+    }
+
+    /// Changes the count of this name.
+    fn with<T>(&self, name: &str, change: impl FnOnce(&mut Count) -> T) -> T {
+        let mut counts = self.counts.lock().expect("no panic");
+        let count = counts.entry(name.to_owned()).or_default();
+        if self.mistake == "keeps counts as bytes" {
+            *count = Count::from_bytes(&count.to_bytes()).expect("its own bytes");
+        }
+        change(count)
+    }
+
+    fn decide(&self, ask: &Ask) -> Decision {
+        let (name, now) = (self.name_of(ask), self.now());
+        self.drop_count(&name, ask);
+        let mut quotas = ask.quotas().to_vec();
+        let mut cost = ask.cost();
+        match self.mistake {
+            "admits one too many" => quotas = quotas.iter().map(one_more).collect(),
+            "keeps the first quota only" => quotas.truncate(1),
+            "takes costs for 32 bits" => cost = (cost as u32).into(),
+            _ => {}
+        }
+        let config = ask.algorithm().expect("no permits");
+        let take = |cost| self.with(&name, |count| count.take(config, now, &quotas, cost));
+        let decision = take(cost);
+        let mut receipt = decision.receipt();
+        let (mut more, mut less) = (0, 0);
+        let [mut whole_sooner, mut sooner, mut later] = [Duration::ZERO; 3];
+        match self.mistake {
+            "charges denials what is left" if !decision.is_allowed() => {
+                take(decision.remaining());
             }
-            Mistake::OneKey => {
-                return ask(&Take::new(Arc::clone(rule), Key::from("all")).with_cost(take.cost()));
+            "charges looks a unit" if ask.only_looks() && decision.remaining() > 0 => {
+                take(1);
             }
-            Mistake::FirstQuotaOnly => {
-                let first = with_quotas(rule, vec![rule.quotas()[0]]);
-                let decision = ask(&Take::new(first, key.clone()).with_cost(take.cost()));
-                let states = rule.quotas().iter().map(|_| decision.quotas()[0]);
-                let (verdict, source) = (decision.verdict(), decision.source());
-                let told = Decision::new(verdict, source, take.cost(), states);
-                return told.with_receipt(decision.receipt());
+            "admits one too many" => less = 1,
+            "says that a unit more remains" => more = 1,
+            "says a reset-after that is too short" => whole_sooner = MICRO,
+            "says a retry-after that is too short" => sooner = MICRO,
+            "says a retry-after that is too long" => later = MICRO,
+            "gives no receipts" => receipt = None,
+            "gives receipts of one unit" => {
+                receipt = receipt.map(|it| Receipt::new(it.stamp(), it.serial(), 1));
             }
             _ => {}
         }
-        let decision = ask(take);
-        let denied = |retry_after| {
-            let verdict = Verdict::Denied { retry_after };
-            rewritten((take, &decision), verdict, |state| *state)
+        let verdict = match decision.verdict() {
+            Verdict::Denied { retry_after } => Verdict::Denied {
+                retry_after: retry_after + later - sooner,
+            },
+            Verdict::Never if self.mistake == "says that what can never fit may come back" => {
+                Verdict::Denied {
+                    retry_after: SECOND,
+                }
+            }
+            verdict => verdict,
         };
-        match (self.mistake, decision.verdict()) {
-            (Mistake::ChargesDenials, Verdict::Denied { .. }) => {
-                ask(&take.clone().with_cost(decision.remaining()));
-                decision
-            }
-            (Mistake::RetryAfterTooShort, Verdict::Denied { retry_after: it }) => {
-                denied(it - MICRO)
-            }
-            (Mistake::RetryAfterTooLong, Verdict::Denied { retry_after: it }) => denied(it + MICRO),
-            (Mistake::NeverIsLater, Verdict::Never) => denied(Duration::from_secs(1)),
-            (Mistake::NoReceipts, _) => decision.with_receipt(None),
-            (Mistake::ReceiptsOfOneUnit, _) => {
-                let receipt = decision.receipt();
-                let one = receipt.map(|it| Receipt::new(it.stamp(), it.serial(), 1));
-                decision.with_receipt(one)
-            }
-            (Mistake::OneRemainsTooMany, verdict) => {
-                rewritten((take, &decision), verdict, |state| {
-                    QuotaState::new(state.remaining() + 1, state.reset_after())
-                })
-            }
-            (Mistake::ResetAfterTooShort, verdict) => {
-                rewritten((take, &decision), verdict, |state| {
-                    QuotaState::new(state.remaining(), state.reset_after().saturating_sub(MICRO))
-                })
-            }
-            _ => decision,
-        }
+        // One for each quota that was asked for.
+        let states = (0..ask.quotas().len()).map(|at| {
+            let state = decision.quotas()[at.min(quotas.len() - 1)];
+            let [left, max] =
+                [state.remaining() + more, state.max()].map(|it| it.saturating_sub(less));
+            let reset_after = state.reset_after().saturating_sub(whole_sooner);
+            QuotaState::new(left, reset_after).with_max(max)
+        });
+        Decision::new(verdict, Source::Other, cost, states).with_receipt(receipt)
     }
 
-    fn give_back(&self, take: &Ask, receipt: &Receipt) -> u64 {
+    fn give_back(&self, ask: &Ask, receipt: &Receipt) -> u64 {
+        let (name, now) = (self.name_of(ask), self.now());
+        let charged = match self.mistake {
+            "refunds what the take costs, and not what it was charged" => ask.cost(),
+            _ => receipt.units(),
+        };
+        let charged = Receipt::new(receipt.stamp(), receipt.serial(), charged);
+        let refund = |most| {
+            let refund = |count: &mut Count| count.refund(now, ask.quotas(), &charged, most);
+            self.with(&name, refund)
+        };
+        let in_words = receipt.units().min(ask.cost());
         let mut given_back = self.given_back.lock().expect("no panic");
-        let before = given_back.get(receipt).copied();
-        let in_words = receipt.units().min(take.cost());
-        let take = match self.mistake {
-            Mistake::OneKey => {
-                let (rule, _) = rule_and_key(take);
-                let all = Take::new(rule, Key::from("all"));
-                Ask::clone(&all).with_cost(take.cost())
-            }
-            _ => take.clone(),
-        };
-        let refund = |take: &Ask| at_once(self.inner.refund(take, receipt));
-        let (told, kept) = match (self.mistake, before) {
-            (Mistake::RefundsNothing, _) | (Mistake::RefundsInWordsOnly, Some(_)) => return 0,
-            (Mistake::RefundsInWordsOnly, None) => (in_words, in_words),
-            (Mistake::RefundsAgainInWords, Some(back)) if back > 0 => return back,
-            (Mistake::RefundsAll, _) => return refund(&take.with_cost(u64::MAX)),
-            (Mistake::RefundsLate, None) => {
-                let back = refund(&take);
+        let told = match (self.mistake, given_back.get(receipt)) {
+            ("refunds nothing", _) | ("refunds in words only", Some(_)) => 0,
+            ("refunds in words only", None) => in_words,
+            ("says the same of a second refund", Some(&back)) if back > 0 => back,
+            ("refunds all for a part", _) => refund(u64::MAX),
+            ("refunds in words what no longer counts", None) => match refund(ask.cost()) {
                 // What has left its window is given back, too.
-                let is_over = receipt.stamp() < self.clock.now() && back == 0;
-                (if is_over { in_words } else { back }, in_words)
-            }
-            _ => {
-                let back = refund(&take);
-                (back, back)
-            }
+                0 if receipt.stamp() < now => in_words,
+                back => back,
+            },
+            _ => refund(ask.cost()),
         };
-        given_back.insert(receipt.clone(), kept);
+        given_back.insert(receipt.clone(), told);
         told
     }
 
-    fn forget_count(&self, take: &Ask) -> u64 {
-        let forget = |ask: &Ask| at_once(self.inner.change(ask, &Change::Forget));
+    /// Whether anything counted.
+    fn forget(&self, ask: &Ask) -> bool {
+        let (name, now) = (self.name_of(ask), self.now());
+        let mut counts = self.counts.lock().expect("no panic");
+        let reset = |count: &mut Count| count.reset(now);
         match self.mistake {
-            Mistake::ResetsNothing => 1,
-            Mistake::ResetsEverything => {
-                let found = forget(take);
-                for take in self.seen.lock().expect("no panic").iter() {
-                    forget(take);
-                }
+            "resets nothing" => true,
+            "drops the count on a reset" => counts.remove(&name).is_some(),
+            "resets all keys" => {
+                let found = counts.get_mut(&name).is_some_and(reset);
+                counts.values_mut().for_each(|count| _ = reset(count));
                 found
             }
-            Mistake::OneKey => forget(&Take::new(rule_and_key(take).0, Key::from("all"))),
-            _ => forget(take),
+            _ => counts.get_mut(&name).is_some_and(reset),
         }
+    }
+}
+
+/// The answer of a store in memory.
+fn at_once<T>(mut answer: StoreFuture<T>) -> T {
+    let answer = answer.poll_now().expect("memory answers at once");
+    answer.expect("an answer")
+}
+
+/// In memory, of periods.
+impl Wrong {
+    fn has_periods(&self) -> bool {
+        self.mistake == "has periods" || MISTAKES_OF_PERIODS.contains(&self.mistake)
+    }
+
+    /// The take that it asks instead, if this one is of a period.
+    fn other(&self, ask: &Ask) -> Option<Take> {
+        let (count, max) = (ask.counts().first()?, ask.quotas()[0].max());
+        let period = count.period()?.clone();
+        let day = 86_400 * SECOND;
+        let policy = match self.mistake {
+            "goes on until the month ends" => Policy::calendar(Period::MONTH, max),
+            "counts all periods together" => Policy::calendar(Period::DAY, max),
+            "counts what was charged in the last day" => {
+                Policy::from(Quota::new(day, max).expect("valid"))
+            }
+            _ => Policy::calendar(period, max),
+        };
+        let rule = Rule::with_policies(ask.path(), [policy]).expect("valid");
+        let key = match self.mistake {
+            "begins anew under another max" => format!("{max}"),
+            "counts all periods together" => String::new(),
+            _ => ask.name(""),
+        };
+        let take = Take::new(rule.into(), Key::from(&*key)).with_cost(ask.cost());
+        Some(match ask.only_looks() {
+            true => take.looking(),
+            false => take,
+        })
+    }
+
+    fn change_in_memory(&self, ask: &Ask, change: &Change) -> u64 {
+        let other = self.other(ask);
+        at_once(self.memory.change(other.as_deref().unwrap_or(ask), change))
+    }
+
+    /// That of the count's last charge, with the units of this one.
+    fn present(&self, ask: &Ask, receipt: &Receipt) -> Receipt {
+        let receipts = self.receipts.lock().expect("no panic");
+        let last = receipts.get(&ask.name("")).unwrap_or(receipt);
+        let is_wrong = match self.mistake {
+            "refunds to the period of now" => last.stamp() != receipt.stamp(),
+            "knows receipts from before a reset" => last.stamp() == receipt.stamp(),
+            _ => false,
+        };
+        match is_wrong && self.other(ask).is_some() {
+            true => Receipt::new(last.stamp(), last.serial(), receipt.units()),
+            false => receipt.clone(),
+        }
+    }
+
+    fn decide_in_memory(&self, ask: &Ask) -> Decision {
+        const HALF_DAY: u64 = 43_200_000_000;
+        let other = self.other(ask);
+        let asked = other.as_deref().unwrap_or(ask);
+        let (_, last) = self.asked(&ask.name(""));
+        let is_past_noon = last / HALF_DAY != self.clock.now() / HALF_DAY;
+        let refills = self.mistake == "gives everything back at noon, too";
+        if refills && is_past_noon && other.is_some() {
+            at_once(self.memory.change(asked, &Change::Forget));
+        }
+        let decision = at_once(self.memory.take(asked));
+        if let Some(receipt) = decision.receipt().filter(|it| it.units() > 0) {
+            let mut receipts = self.receipts.lock().expect("no panic");
+            receipts.insert(ask.name(""), receipt);
+        }
+        decision
     }
 }
 
 /// The algorithms by which the suite notices that something is wrong with this store.
-async fn noticed<T: Mistaken>(store: impl Fn(ManualClock) -> T) -> Vec<Algorithm> {
-    let store = |clock| -> Arc<dyn Store> { Arc::new(Ready(store(clock))) };
+async fn noticed(mistake: &'static str) -> Vec<Algorithm> {
+    let store = |clock: ManualClock| -> Arc<dyn Store> {
+        Arc::new(Wrong {
+            mistake,
+            memory: MemoryStore::new().clock(clock.clone()),
+            clock,
+            counts: Mutex::default(),
+            asked: Mutex::default(),
+            given_back: Mutex::default(),
+            receipts: Mutex::default(),
+        })
+    };
     let mut noticed = Vec::new();
     for algorithm in Algorithm::ALL {
         let check = conformance::check(algorithm, async || Clocked::new("", store));
@@ -294,309 +374,30 @@ async fn noticed<T: Mistaken>(store: impl Fn(ManualClock) -> T) -> Vec<Algorithm
     noticed
 }
 
-async fn noticed_mistake(mistake: Mistake) -> Vec<Algorithm> {
-    noticed(|clock| Wrong {
-        inner: MemoryStore::new().clock(clock.clone()),
-        mistake,
-        clock,
-        seen: Mutex::default(),
-        given_back: Mutex::default(),
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_mistake_is_noticed() {
-    for &mistake in Mistake::ALL {
-        let noticed = noticed_mistake(mistake).await;
-        println!("{mistake:?}: {noticed:?}");
-        assert!(!noticed.is_empty(), "{mistake:?}: no algorithm shows it");
-    }
-}
-
-/// A store without a mistake passes: it is not the wrapper that is noticed above.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_mistake_passes() {
-    assert_eq!(noticed_mistake(Mistake::None).await, []);
-}
-
-// On `Count`.
-mistakes! {
-    OwnMistake:
-    /// It writes down each count, and reads it again.
-    InBytes,
-    /// All rules count together.
-    ForgetsTheRule,
-    /// It forgets the count when the quotas change.
-    FreshQuotas,
-    /// Its clock counts whole milliseconds.
-    Milliseconds,
-    /// It drops a count as soon as the shortest window is over.
-    ForgetsEarly,
-    /// It drops a count now and then, at every fiftieth question.
-    ForgetsNowAndThen,
-    /// It tells a cost of more than 32 bits from no other.
-    NarrowCosts,
-    /// It gives back what the take costs, though less was charged.
-    BelievesTheTake,
-    /// All algorithms of a path count in one place.
-    MixesAlgorithms,
-    /// A reset drops the count, which knows which receipts are from before.
-    DropsOnReset,
-}
-
-#[derive(Debug)]
-struct Own {
-    mistake: OwnMistake,
-    clock: ManualClock,
-    counts: Mutex<HashMap<String, Count>>,
-    /// How often, and when last.
-    asked: Mutex<HashMap<String, (u64, u64)>>,
-}
-
-impl Own {
-    fn name_of(&self, take: &Ask) -> String {
-        let ((rule, key), name) = (rule_and_key(take), take.name("own:"));
-        match self.mistake {
-            OwnMistake::ForgetsTheRule => key.to_string(),
-            OwnMistake::MixesAlgorithms => format!("{} {key}", rule.path()),
-            OwnMistake::FreshQuotas => format!("{name} {:?}", rule.quotas()),
-            _ => name,
-        }
-    }
-
-    fn now(&self) -> u64 {
-        match self.mistake {
-            OwnMistake::Milliseconds => self.clock.now() / 1_000 * 1_000,
-            _ => self.clock.now(),
-        }
-    }
-
-    /// Forgets the count of this name, if that is the mistake.
-    fn forget(&self, name: &str, rule: &Rule) {
-        let mut asked = self.asked.lock().expect("no panic");
-        let now = self.clock.now();
-        let (number, last) = asked.entry(name.to_owned()).or_insert((0, now));
-        *number += 1;
-        let shortest = rule.quotas().iter().map(Quota::window).min();
-        let shortest = shortest.map_or(0, |window| window.as_micros() as u64);
-        let forgets = match self.mistake {
-            OwnMistake::ForgetsEarly => now - *last >= shortest,
-            OwnMistake::ForgetsNowAndThen => *number % 50 == 0,
-            _ => false,
-        };
-        *last = now;
-        if forgets {
-            self.counts.lock().expect("no panic").remove(name);
-        }
-    }
-
-    /// Changes the count of this name.
-    fn with<T>(&self, name: &str, change: impl FnOnce(&mut Count) -> T) -> T {
-        let mut counts = self.counts.lock().expect("no panic");
-        let count = counts.entry(name.to_owned()).or_default();
-        if self.mistake == OwnMistake::InBytes {
-            *count = Count::from_bytes(&count.to_bytes()).expect("its own bytes");
-        }
-        change(count)
-    }
-}
-
-impl Mistaken for Own {
-    fn decide(&self, take: &Ask) -> Decision {
-        let ((rule, _), now, name) = (rule_and_key(take), self.now(), self.name_of(take));
-        self.forget(&name, &rule);
-        let cost = match self.mistake {
-            OwnMistake::NarrowCosts => u64::from(take.cost() as u32),
-            _ => take.cost(),
-        };
-        let decide = |count: &mut Count| count.take(rule.algorithm(), now, rule.quotas(), cost);
-        self.with(&name, decide).with_source(Source::Other)
-    }
-
-    fn give_back(&self, take: &Ask, receipt: &Receipt) -> u64 {
-        let (name, now) = (self.name_of(take), self.now());
-        let units = match self.mistake {
-            OwnMistake::BelievesTheTake => take.cost(),
-            _ => receipt.units(),
-        };
-        let receipt = Receipt::new(receipt.stamp(), receipt.serial(), units);
-        let refund = |count: &mut Count| count.refund(now, take.quotas(), &receipt, take.cost());
-        self.with(&name, refund)
-    }
-
-    fn forget_count(&self, take: &Ask) -> u64 {
-        let name = self.name_of(take);
-        let mut counts = self.counts.lock().expect("no panic");
-        let found = match counts.get_mut(&name) {
-            Some(_) if self.mistake == OwnMistake::DropsOnReset => counts.remove(&name).is_some(),
-            Some(count) => count.reset(self.now()),
-            None => false,
-        };
-        u64::from(found)
-    }
-}
-
-async fn noticed_own(mistake: OwnMistake) -> Vec<Algorithm> {
-    noticed(|clock| Own {
-        mistake,
-        clock,
-        counts: Mutex::default(),
-        asked: Mutex::default(),
-    })
-    .await
-}
-
-/// A store of one's own on `Count` passes, also with counts that are bytes between questions.
+/// It is the mistake that is noticed, and not the store: these pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_stores_pass() {
-    for mistake in [OwnMistake::None, OwnMistake::InBytes] {
-        assert_eq!(noticed_own(mistake).await, [], "{mistake:?}");
+    for right in RIGHT {
+        assert_eq!(noticed(right).await, [], "{right}");
     }
 }
 
-/// A store of one's own that mixes rules up, or forgets counts with the quotas, does not pass; nor
-/// one that counts costs in 32 bits, and charges too little for the largest ones. One that drops a
-/// count to reset it gives back what is charged in the same instant with a receipt from before: it
-/// passes by no algorithm.
+/// One that drops a count to reset it gives back what is charged in the same instant with a receipt
+/// from before: it passes by no algorithm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn own_stores_with_mistakes() {
-    for &mistake in OwnMistake::ALL {
-        if mistake != OwnMistake::InBytes {
-            let noticed = noticed_own(mistake).await;
-            assert!(!noticed.is_empty(), "this passes: {mistake:?}");
-            let is_by_all = noticed == Algorithm::ALL;
-            assert!(mistake != OwnMistake::DropsOnReset || is_by_all);
-        }
-    }
-}
-
-// With periods of the calendar, and with nothing else.
-mistakes! {
-    CalendarMistake:
-    /// It counts what was charged in the last day.
-    LastDay,
-    /// Its days go on until the month ends.
-    IgnoresTheEnd,
-    /// It gives everything back at noon, too.
-    RefillsAtNoon,
-    /// All periods count in one place.
-    OneCount,
-    /// Another max begins anew.
-    FreshMax,
-    /// What is given back is given back to the period of now.
-    RefundsLate,
-    /// It knows no receipts from before a reset.
-    ForgetsResets,
-}
-
-#[derive(Debug)]
-struct WrongCalendar {
-    mistake: CalendarMistake,
-    inner: MemoryStore,
-    clock: ManualClock,
-    half_days: Mutex<HashMap<String, u64>>,
-    /// That of the last charge of each count.
-    receipts: Mutex<HashMap<String, Receipt>>,
-}
-
-impl WrongCalendar {
-    /// The take that it asks instead, if this one is of a period.
-    fn other(&self, ask: &Ask) -> Option<Take> {
-        use CalendarMistake::{FreshMax, IgnoresTheEnd, LastDay, OneCount};
-        let (count, max) = (ask.counts().first()?, ask.quotas()[0].max());
-        let period = count.period()?.clone();
-        let day = 86_400 * SECOND;
-        let policy = match self.mistake {
-            IgnoresTheEnd => Policy::calendar(Period::MONTH, max),
-            OneCount => Policy::calendar(Period::DAY, max),
-            LastDay => Policy::from(Quota::new(day, max).expect("valid")),
-            _ => Policy::calendar(period, max),
-        };
-        let rule = Rule::with_policies(ask.path(), [policy]).expect("valid");
-        let key = match self.mistake {
-            FreshMax => format!("{max}"),
-            OneCount => String::new(),
-            _ => ask.name(""),
-        };
-        let take = Take::new(rule.into(), Key::from(&*key)).with_cost(ask.cost());
-        Some(match ask.only_looks() {
-            true => take.looking(),
-            false => take,
-        })
-    }
-
-    /// Whether half a day has ended since the last take of the count, if that is the mistake.
-    fn is_past_noon(&self, ask: &Ask) -> bool {
-        let half_day = self.clock.now() / 43_200_000_000;
-        let mut half_days = self.half_days.lock().expect("no panic");
-        let last = half_days.insert(ask.name(""), half_day);
-        self.mistake == CalendarMistake::RefillsAtNoon && last.is_some_and(|it| it != half_day)
-    }
-
-    fn change_now(&self, ask: &Ask, change: &Change) -> u64 {
-        let other = self.other(ask);
-        at_once(self.inner.change(other.as_deref().unwrap_or(ask), change))
-    }
-
-    /// That of the count's last charge, with the units of this one.
-    fn present(&self, ask: &Ask, receipt: &Receipt) -> Receipt {
-        let receipts = self.receipts.lock().expect("no panic");
-        let last = receipts.get(&ask.name("")).unwrap_or(receipt);
-        let is_wrong = match self.mistake {
-            CalendarMistake::RefundsLate => last.stamp() != receipt.stamp(),
-            CalendarMistake::ForgetsResets => last.stamp() == receipt.stamp(),
-            _ => false,
-        };
-        match is_wrong && self.other(ask).is_some() {
-            true => Receipt::new(last.stamp(), last.serial(), receipt.units()),
-            false => receipt.clone(),
-        }
-    }
-}
-
-impl Mistaken for WrongCalendar {
-    fn decide(&self, ask: &Ask) -> Decision {
-        let other = self.other(ask);
-        if other.is_some() && self.is_past_noon(ask) {
-            self.change_now(ask, &Change::Forget);
-        }
-        let asked = other.as_deref().unwrap_or(ask);
-        let decision = at_once(self.inner.take(asked));
-        if let Some(receipt) = decision.receipt().filter(|it| it.units() > 0) {
-            let mut receipts = self.receipts.lock().expect("no panic");
-            receipts.insert(ask.name(""), receipt);
-        }
-        decision
-    }
-
-    fn give_back(&self, ask: &Ask, receipt: &Receipt) -> u64 {
-        self.change_now(ask, &Change::Refund(self.present(ask, receipt)))
-    }
-
-    fn forget_count(&self, ask: &Ask) -> u64 {
-        self.change_now(ask, &Change::Forget)
-    }
-
-    fn has_periods(&self) -> bool {
-        true
+async fn each_mistake_is_noticed() {
+    for mistake in MISTAKES {
+        let noticed = noticed(mistake).await;
+        println!("it {mistake}: {noticed:?}");
+        assert!(!noticed.is_empty(), "it {mistake}: no algorithm shows it");
+        let is_by_all = noticed == Algorithm::ALL;
+        assert!(mistake != "drops the count on a reset" || is_by_all);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mistakes_with_the_calendar_are_noticed() {
-    let of = async |mistake| {
-        noticed(|clock| WrongCalendar {
-            mistake,
-            inner: MemoryStore::new().clock(clock.clone()),
-            clock,
-            half_days: Mutex::default(),
-            receipts: Mutex::default(),
-        })
-        .await
-    };
-    assert_eq!(of(CalendarMistake::None).await, []);
-    for &mistake in CalendarMistake::ALL {
-        assert_eq!(of(mistake).await, Algorithm::ALL, "{mistake:?}");
+    for mistake in MISTAKES_OF_PERIODS {
+        assert_eq!(noticed(mistake).await, Algorithm::ALL, "{mistake}");
     }
 }
