@@ -82,16 +82,11 @@ pub(super) enum Step {
     /// Receipts of a key: how many are newer, and the most units to give back. The flag says
     /// whether they may be given back once more.
     Refund(u8, Vec<(u8, u64)>, bool),
-    Reset(u8),
     /// From now on another rule in this place.
     Rule(usize, RuleNumbers),
-    Write(u8, Vec<u8>),
-    Set(u8, Vec<u8>),
-    List(u8),
-    Flip(u8, u16, u8),
-    Cut(u8, u16),
     Field(u8, usize, Number),
-    Shift(u8, u64),
+    /// What else is done to a key, as `play.lua` says.
+    Change(&'static str, u8, Vec<u8>),
 }
 
 #[derive(Debug, Clone)]
@@ -221,15 +216,18 @@ fn meddle() -> impl Strategy<Value = Step> {
         text.resize(length + 1, fill);
         text
     });
+    let change = |what| move |(key, text)| Step::Change(what, key, text);
+    let flip = (any::<u16>(), 1..=255_u8).prop_map(|(at, by)| format!("{at} {by}").into_bytes());
+    let cut = (0..80_u16).prop_map(|length| length.to_string().into_bytes());
+    let shift = (1..40_u64).prop_map(|less| (MODULUS - less).to_string().into_bytes());
     prop_oneof![
-        2 => (any_key(), text.clone()).prop_map(|(key, text)| Step::Write(key, text)),
-        1 => (key(), text).prop_map(|(key, text)| Step::Set(key, text)),
-        1 => any_key().prop_map(Step::List),
-        3 => (any_key(), any::<u16>(), 1..=255_u8)
-            .prop_map(|(key, at, by)| Step::Flip(key, at, by)),
-        2 => (any_key(), 0..80_u16).prop_map(|(key, length)| Step::Cut(key, length)),
+        2 => (any_key(), text.clone()).prop_map(change("write")),
+        1 => (key(), text).prop_map(change("set")),
+        1 => (any_key(), Just(b"x".to_vec())).prop_map(change("list")),
+        3 => (any_key(), flip).prop_map(change("flip")),
+        2 => (any_key(), cut).prop_map(change("cut")),
         9 => (any_key(), 0..11_usize, number).prop_map(|(key, at, to)| Step::Field(key, at, to)),
-        2 => (key(), 1..40_u64).prop_map(|(key, less)| Step::Shift(key, MODULUS - less)),
+        2 => (key(), shift).prop_map(change("shift")),
     ]
 }
 
@@ -240,7 +238,7 @@ fn step(meddles: u32) -> impl Strategy<Value = Step> {
         20 => clock(),
         5 => (any_key(), receipts, prop::bool::weighted(0.1))
             .prop_map(|(key, receipts, keeps)| Step::Refund(key, receipts, keeps)),
-        1 => any_key().prop_map(Step::Reset),
+        1 => any_key().prop_map(|key| Step::Change("reset", key, Vec::new())),
         3 => (0..2_usize, rule()).prop_map(|(place, rule)| Step::Rule(place, rule)),
         meddles => meddle(),
     ]
@@ -411,14 +409,7 @@ impl History {
                     let text = parts.collect::<Vec<_>>().join(",").into_bytes();
                     ("refund", vec![*key], text, *keeps)
                 }
-                Step::Reset(key) => ("reset", vec![*key], Vec::new(), false),
-                Step::Write(key, text) => ("write", vec![*key], text.clone(), false),
-                Step::Set(key, text) => ("set", vec![*key], text.clone(), false),
-                Step::List(key) => ("list", vec![*key], b"x".to_vec(), false),
-                Step::Flip(key, at, by) => {
-                    ("flip", vec![*key], format!("{at} {by}").into_bytes(), false)
-                }
-                Step::Cut(key, length) => ("cut", vec![*key], length.to_string().into(), false),
+                Step::Change(what, key, text) => (*what, vec![*key], text.clone(), false),
                 Step::Field(key, number, to) => {
                     // The entries of a sliding window stand behind a number of two bytes.
                     let is_entry = algorithm == Algorithm::SlidingWindow && *number > 7;
@@ -434,14 +425,9 @@ impl History {
                         }
                         Number::More(more) => format!("+{more}"),
                     };
-                    (
-                        "field",
-                        vec![*key],
-                        format!("{at} {to}").into_bytes(),
-                        false,
-                    )
+                    let text = format!("{at} {to}").into_bytes();
+                    ("field", vec![*key], text, false)
                 }
-                Step::Shift(key, by) => ("shift", vec![*key], by.to_string().into(), false),
             };
             let keys: String = keys.iter().map(u8::to_string).collect();
             let flag = if flag { "1" } else { "0" };

@@ -3,10 +3,7 @@
 use proptest::prelude::{any, *};
 use tidegate::{Algorithm, Quota};
 
-use super::directed::{pass, play, rule, take, take_one};
-use super::history::{
-    Cost, History, KeyRows, MAX_NUMBER, Move, Number, RowNumbers, RuleNumbers, Step, write,
-};
+use super::history::{KeyRows, MAX_NUMBER, write};
 
 /// Behind it, a record says how many counts its take is over.
 pub(super) const JOINT: u16 = 32_768;
@@ -73,128 +70,11 @@ impl KeyRows {
     }
 }
 
-const fn few() -> MonthRow {
-    MonthRow {
-        max: 5,
-        cost: 1,
-        length: LENGTH,
-        off: 0,
-        is_alone: false,
-    }
-}
-
-fn with_month(takes: u16, deadline: Option<i64>, month: MonthRow) -> Step {
-    let row = RowNumbers {
-        cost: Cost::Units(1),
-        takes,
-        deadline,
-    };
-    let of = KeyRows {
-        key: 1,
-        rule: 0,
-        rows: vec![row],
-        month: Some(month),
-    };
-    Step::Take(vec![of], false)
-}
-
-fn minute() -> RuleNumbers {
-    rule(3, 9_000_000, 3, 4)
-}
-
-/// Histories in which no state is damaged: both counts deny in turn, and each number changes.
-pub(super) fn sound() -> impl Iterator<Item = History> {
-    let changes = [
-        few(),
-        MonthRow { max: 0, ..few() },
-        MonthRow { max: 2, ..few() },
-        MonthRow { cost: 0, ..few() },
-        MonthRow { cost: 2, ..few() },
-        MonthRow { cost: 6, ..few() },
-        MonthRow { off: 1, ..few() },
-        MonthRow { off: -2, ..few() },
-        MonthRow {
-            length: LENGTH / 3,
-            ..few()
-        },
-    ];
-    let alone = [false, true].into_iter();
-    let in_turn = alone.flat_map(move |is_alone| {
-        changes.clone().map(move |other| {
-            let take = |takes, month| {
-                let month = MonthRow { is_alone, ..month };
-                with_month(takes, None, month)
-            };
-            let late = MonthRow { is_alone, ..few() };
-            let steps = vec![
-                take(1, few()),
-                take(1, few()),
-                pass(300_000),
-                take(1, other.clone()),
-                with_month(1, Some(-1), late),
-                take(4, other.clone()),
-                take(1, few()),
-                pass(9_000_000),
-                take(1, other.clone()),
-                take(2, few()),
-                Step::Reset(5),
-                take(1, few()),
-                take(1, few()),
-                take_one(),
-                Step::Clock(Move::By(LENGTH as i64)),
-                take(2, other.clone()),
-                take(9, few()),
-                pass(-9_000_000),
-                take(1, few()),
-                // The bucket drains at another pace from its next charge on.
-                Step::Rule(0, rule(6, 9_000_000, 6, 4)),
-                take(1, MonthRow { cost: 5, ..few() }),
-            ];
-            play(minute(), steps)
-        })
-    });
-    let beside = [None, Some(Step::List(1)), Some(Step::Set(1, vec![0]))];
-    in_turn.chain(beside.into_iter().map(denied_beside))
-}
-
-/// Its count denies, and that of windows holds something else, or nothing.
-fn denied_beside(other: Option<Step>) -> History {
-    let mut steps = vec![with_month(1, None, few()), pass(12_000_000)];
-    steps.extend(other);
-    let none = MonthRow { cost: 5, ..few() };
-    steps.extend([with_month(1, None, none.clone()), with_month(3, None, none)]);
-    play(minute(), steps)
-}
-
-/// Each field of its state says something else.
-pub(super) fn damaged() -> impl Iterator<Item = History> {
-    let numbers = [
-        Number::Is(0),
-        Number::Is(1 << 51),
-        Number::IsNow(0),
-        Number::IsModulus(-1),
-        Number::More(1),
-    ];
-    let fields = (0..3).flat_map(move |field| {
-        let of = numbers.clone().into_iter();
-        of.map(move |number| Step::Field(5, field, number))
-    });
-    let others = [
-        Step::Flip(5, 0, 1),
-        Step::Cut(5, 21),
-        Step::Write(5, vec![254; 23]),
-        Step::List(5),
-    ];
-    fields.chain(others).map(|damage| {
-        let take = || with_month(1, None, few());
-        let steps = vec![
-            take(),
-            take(),
-            damage,
-            take(),
-            with_month(9, None, few()),
-            self::take(Cost::Units(1)),
-        ];
-        play(minute(), steps)
-    })
-}
+/// What is asked where nothing else is said.
+pub(super) const FEW: MonthRow = MonthRow {
+    max: 5,
+    cost: 1,
+    length: LENGTH,
+    off: 0,
+    is_alone: false,
+};
