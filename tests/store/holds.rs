@@ -29,11 +29,7 @@ async fn its_key() {
     assert!((3_500_000..=3_602_000).contains(&left), "{left}");
 
     for foreign in ["", "x", "-1", "nan", "inf", "9e99", "1e300", "0"] {
-        let set = cmd("SET")
-            .arg(name)
-            .arg(foreign)
-            .exec(&mut server.connection());
-        set.expect("set");
+        let () = server.connection().set(name, foreign).expect("set");
         assert!(ask(&store, &take).await.is_allowed(), "{foreign:?}");
         assert_eq!(hold(&store, &take).await, HOUR, "{foreign:?}");
         assert!(store.reset(&take).await.expect("an answer"), "{foreign:?}");

@@ -332,6 +332,8 @@ async fn play(
     seen
 }
 
+kit::for_each_algorithm!(async stores_and_oracle_alike);
+
 async fn stores_and_oracle_alike(algorithm: Algorithm) {
     let (server, clock) = (Redis::start(), clock_at(1_800_000_000_000_000));
     let redis = store_on(&server).await.clock(clock.clone());
@@ -368,104 +370,17 @@ async fn stores_and_oracle_alike(algorithm: Algorithm) {
     assert!(seen.keys().eq(&all), "{seen:?}");
 }
 
-#[tokio::test]
-async fn alike_by_a_log() {
-    stores_and_oracle_alike(Algorithm::SlidingLog).await;
-}
-
-#[tokio::test]
-async fn alike_by_gcra() {
-    stores_and_oracle_alike(Algorithm::Gcra).await;
-}
-
-#[tokio::test]
-async fn alike_by_a_fixed_window() {
-    stores_and_oracle_alike(Algorithm::FixedWindow).await;
-}
-
-#[tokio::test]
-async fn alike_by_a_sliding_window() {
-    stores_and_oracle_alike(Algorithm::SlidingWindow).await;
-}
-
-/// It is a key of its own, in the slot of the count, with an expiry; of a value that nobody here
-/// wrote nothing is known, and the next failures put theirs in its place.
-#[tokio::test]
-async fn its_key() {
-    let (server, store) = started().await;
-    let rule = kit::per_hour("single", 1_000).with_lockout(lockout());
-    let take = take_of(&Arc::new(rule.expect("it makes sense")), "us");
-    let fail = async |id: u64| {
-        let receipt = ask(&store, &take).await.receipt().expect("it is admitted");
-        let late = Duration::ZERO;
-        let failed = Change::Failed { receipt, id, late };
-        store.change(&take, &failed).await.expect("an answer")
-    };
-    fail(1).await;
-    let names = kit::keys(&server, "*~until");
-    let [name] = &names[..] else {
-        panic!("{names:?}")
-    };
-    let is_right = name.starts_with('{') && name.ends_with("single:us}~until");
-    assert!(is_right, "{name}");
-    let left = server.life(name);
-    assert!((55_000..=62_001).contains(&left), "{left}");
-    fail(2).await;
-    assert_eq!(fail(3).await, 1);
-    let left = server.life(name);
-    assert!((86_410_000..=86_423_000).contains(&left), "{left}");
-
-    let future = unix_micros() + 10_000_000_000;
-    for (at, foreign) in [
-        String::new(),
-        "x".to_owned(),
-        "-1".to_owned(),
-        "1 2 3".to_owned(),
-        format!("9999999999999999999999 {future} 0 1"),
-        format!("0 {future} 9999999999999999999999 0"),
-        format!("0 {future} 0 0 x:y 1:2"),
-        format!("0 {future} 0 -3"),
-    ]
-    .iter()
-    .enumerate()
-    {
-        let set = cmd("SET")
-            .arg(name)
-            .arg(foreign)
-            .exec(&mut server.connection());
-        set.expect("set");
-        let first = 10 * (at as u64 + 1);
-        let begun = [
-            fail(first).await,
-            fail(first + 1).await,
-            fail(first + 2).await,
-        ];
-        assert!(
-            begun[..2] == [0, 0] && begun[2] >= 1,
-            "{foreign:?}: {begun:?}"
-        );
-        assert!(ask(&store, &take).await.is_locked_out(), "{foreign:?}");
-        assert!(server.life(name) > 0, "{foreign:?}");
-        assert!(store.reset(&take).await.expect("an answer"), "{foreign:?}");
-    }
-    run(&server, &format!("DEL {name}"));
-    run(&server, &format!("RPUSH {name} x"));
-    for id in 100..103 {
-        fail(id).await;
-    }
-    assert!(ask(&store, &take).await.is_locked_out());
-}
-
-/// A store of so few keys, and what a name under a rule has: one failure more.
-struct Small {
-    store: MemoryStore,
+/// Keys under a rule that fail, in a store whose time is moved, or not.
+struct Failing<S> {
+    store: S,
     clock: ManualClock,
     rule: Arc<Rule>,
     last_id: u64,
 }
 
-impl Small {
-    fn of(rule: Rule, max_keys: usize) -> Self {
+impl Failing<MemoryStore> {
+    /// In a store that has room for so many keys.
+    fn in_room(max_keys: usize, rule: Rule) -> Self {
         let clock = clock_at(1_000_000_000);
         Self {
             store: MemoryStore::with_max_keys(max_keys).clock(clock.clone()),
@@ -474,32 +389,93 @@ impl Small {
             last_id: 0,
         }
     }
+}
 
-    fn pass(&self, time: Duration) {
-        self.clock.set(self.clock.now() + time.as_micros() as u64);
-    }
-
-    async fn is_locked_out(&self, name: &str) -> bool {
-        let take = take_of(&self.rule, name).with_cost(0);
-        self.store
-            .take(&take)
-            .await
-            .expect("it is known")
-            .is_locked_out()
-    }
-
-    /// Which hold a failure of this name has begun.
-    async fn fail(&mut self, name: &str) -> Result<u64, StoreError> {
+impl<S: Store> Failing<S> {
+    /// Which hold a failure of this key has begun, or 0.
+    async fn fail(&mut self, key: &str) -> Result<u64, StoreError> {
         self.last_id += 1;
         // At no cost it takes no room but that of the failure.
-        let take = take_of(&self.rule, name).with_cost(0);
+        let take = take_of(&self.rule, key).with_cost(0);
         let decision = self.store.take(&take).await?;
         let (receipt, id) = (decision.receipt().expect("it was allowed"), self.last_id);
         let late = Duration::ZERO;
-        self.store
-            .change(&take, &Change::Failed { receipt, id, late })
-            .await
+        let failed = Change::Failed { receipt, id, late };
+        self.store.change(&take, &failed).await
     }
+
+    /// `a` fails; with `a=1` that has begun its first hold, with `a=some` any one, and with
+    /// `a=full` there is no room for it. With `a!` it is held, and with `+15` so many milliseconds
+    /// pass.
+    async fn play(&mut self, steps: &str) {
+        for step in steps.split(' ') {
+            if let Some(millis) = step.strip_prefix('+') {
+                let millis: u64 = millis.parse().expect("a number");
+                self.clock.set(self.clock.now() + 1_000 * millis);
+                continue;
+            }
+            if let Some(key) = step.strip_suffix('!') {
+                let take = take_of(&self.rule, key).with_cost(0);
+                assert!(ask(&self.store, &take).await.is_locked_out(), "{step}");
+                continue;
+            }
+            let (key, expected) = step.split_once('=').unwrap_or((step, ""));
+            match (expected, self.fail(key).await) {
+                ("full", Err(error)) => assert_eq!(error.kind(), StoreErrorKind::Full),
+                ("", Ok(_)) | ("some", Ok(1..)) => {}
+                (hold, Ok(begun)) if hold == begun.to_string() => {}
+                (_, answer) => panic!("{step} of {steps}: {answer:?}"),
+            }
+        }
+    }
+}
+
+/// It is a key of its own, in the slot of the count, with an expiry; of a value that nobody here
+/// wrote nothing is known, and the next failures put theirs in its place.
+#[tokio::test]
+async fn its_key() {
+    let (server, store) = started().await;
+    let rule = kit::per_hour("single", 1_000).with_lockout(lockout());
+    let mut failing = Failing {
+        store: store.clone(),
+        clock: ManualClock::default(),
+        rule: Arc::new(rule.expect("it makes sense")),
+        last_id: 0,
+    };
+    failing.play("us=0").await;
+    let names = kit::keys(&server, "*~until");
+    let [name] = &names[..] else {
+        panic!("{names:?}")
+    };
+    let is_right = name.starts_with('{') && name.ends_with("single:us}~until");
+    assert!(is_right, "{name}");
+    let left = server.life(name);
+    assert!((55_000..=62_001).contains(&left), "{left}");
+    failing.play("us=0 us=1").await;
+    let left = server.life(name);
+    assert!((86_410_000..=86_423_000).contains(&left), "{left}");
+
+    let future = unix_micros() + 10_000_000_000;
+    for foreign in [
+        String::new(),
+        "x".to_owned(),
+        "-1".to_owned(),
+        "1 2 3".to_owned(),
+        format!("9999999999999999999999 {future} 0 1"),
+        format!("0 {future} 9999999999999999999999 0"),
+        format!("0 {future} 0 0 x:y 1:2"),
+        format!("0 {future} 0 -3"),
+    ] {
+        println!("{foreign:?}");
+        let () = server.connection().set(name, &foreign).expect("set");
+        failing.play("us=0 us=0 us=some us!").await;
+        assert!(server.life(name) > 0, "{foreign:?}");
+        let take = take_of(&failing.rule, "us");
+        assert!(store.reset(&take).await.expect("an answer"), "{foreign:?}");
+    }
+    run(&server, &format!("DEL {name}"));
+    run(&server, &format!("RPUSH {name} x"));
+    failing.play("us us us us!").await;
 }
 
 /// However many names fail, a new one is no error, a key that is held stays held, and a further name
@@ -507,98 +483,55 @@ impl Small {
 #[tokio::test]
 async fn a_flood_of_failures_closes_no_login_and_lifts_no_lock_out() {
     for rule in rules(Algorithm::Gcra, DAY) {
-        let mut small = Small::of(rule, 100);
-        for _ in 0..3 {
-            small.fail("held").await.expect("there is room");
-        }
+        let mut failing = Failing::in_room(100, rule);
+        failing.play("held held held").await;
         // Ten times as many as there is room for, and faster than they leave the time.
         for name in 0..1_000 {
-            small.pass(Duration::from_millis(15));
-            let failed = small.fail(&name.to_string()).await;
-            assert_eq!(failed.expect("there is room"), 0, "{name}");
+            failing.play(&format!("+15 {name}=0")).await;
             if name == 500 {
-                for _ in 0..2 {
-                    small.fail("further").await.expect("there is room");
-                }
-                assert_eq!(small.fail("further").await.expect("there is room"), 1);
+                failing.play("further further further=1").await;
             }
-            assert!(small.is_locked_out("held").await, "{name}");
+            failing.play("held!").await;
         }
-        assert!(small.is_locked_out("further").await);
+        failing.play("further!").await;
     }
 }
 
 /// What is forgotten first: steps of holds that are over, then the failures that end soonest.
 #[tokio::test]
 async fn what_a_flood_of_failures_forgets() {
-    let mut small = Small::of(rules(Algorithm::Gcra, DAY)[0].clone(), 16);
-    for name in ["s1", "s2"] {
-        for _ in 0..3 {
-            small.fail(name).await.expect("there is room");
-        }
-    }
-    small.pass(30 * SECOND);
+    let mut failing = Failing::in_room(16, rules(Algorithm::Gcra, DAY)[0].clone());
+    failing.play("s1 s1 s1 s2 s2 s2 +30000").await;
     for at in 0..14 {
-        small.pass(SECOND);
-        for _ in 0..2 {
-            small.fail(&format!("f{at}")).await.expect("there is room");
-        }
+        failing.play(&format!("+1000 f{at} f{at}")).await;
     }
     // An eighth goes.
-    small.fail("a").await.expect("there is room");
-    small.fail("b").await.expect("there is room");
-    assert_eq!(small.fail("f0").await.expect("it is known"), 1);
-    assert_eq!(small.fail("f13").await.expect("it is known"), 1);
-    small.pass(SECOND);
-    small.fail("c").await.expect("there is room");
-    small.fail("d").await.expect("there is room");
-    // What is held stays, and f1 and f2 went.
-    assert!(small.is_locked_out("f0").await);
-    assert_eq!(small.fail("f3").await.expect("it is known"), 1);
-    for name in ["f1", "f2"] {
-        small.pass(SECOND);
-        assert_eq!(small.fail(name).await.expect("there is room"), 0, "{name}");
-    }
-    small.pass(SECOND);
-    for _ in 0..2 {
-        small.fail("s1").await.expect("there is room");
-    }
-    assert_eq!(
-        small.fail("s1").await.expect("there is room"),
-        1,
-        "a first step"
-    );
+    failing.play("a b f0=1 f13=1 +1000 c d").await;
+    // What is held stays, and f1 and f2 went; a hold of s1 is a first one again.
+    failing.play("f0! f3=1 +1000 f1=0 +1000 f2=0").await;
+    failing.play("+1000 s1 s1 s1=1").await;
 }
 
 /// A flood makes room ten times a second at most, and where all keys are held there is none.
 #[tokio::test]
 async fn a_flood_of_failures_looks_at_all_of_them_ten_times_a_second() {
-    let mut small = Small::of(rules(Algorithm::Gcra, DAY)[0].clone(), 80);
-    let mut refused = Vec::new();
+    let mut failing = Failing::in_room(80, rules(Algorithm::Gcra, DAY)[0].clone());
     for name in 0..100 {
-        if small.fail(&name.to_string()).await.is_err() {
-            refused.push(name);
-        }
+        let full = if name < 90 { "" } else { "=full" };
+        failing.play(&format!("{name}{full}")).await;
     }
-    assert_eq!(refused, Vec::from_iter(90..100));
     // A look is no guess.
-    let look = take_of(&small.rule, "further").looking();
-    small.store.take(&look).await.expect("it is answered");
-    small.pass(Duration::from_millis(100));
-    small.fail("further").await.expect("there is room again");
+    let look = take_of(&failing.rule, "further").looking();
+    failing.store.take(&look).await.expect("it is answered");
+    failing.play("+100 further").await;
 
-    let mut small = Small::of(rules(Algorithm::Gcra, DAY)[0].clone(), 8);
+    let mut failing = Failing::in_room(8, rules(Algorithm::Gcra, DAY)[0].clone());
     for name in 0..8 {
-        for _ in 0..3 {
-            small.fail(&name.to_string()).await.expect("there is room");
-        }
+        failing.play(&format!("{name} {name} {name}")).await;
     }
-    small.pass(SECOND);
-    let error = small.fail("further").await.expect_err("all are held");
-    assert_eq!(error.kind(), StoreErrorKind::Full);
-    let condition = small.store.condition();
+    failing.play("+1000 further=full").await;
+    let condition = failing.store.condition();
     let kinds = condition.warnings.iter().map(|it| it.kind);
     assert!(kinds.eq([tidegate::warning::WarningKind::MemoryNearlyFull]));
-    small.pass(20 * SECOND);
-    small.fail("further").await.expect("there is room again");
+    failing.play("+20000 further").await;
 }
