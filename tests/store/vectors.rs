@@ -27,14 +27,7 @@ use crate::prelude::*;
 /// The beginning of each case: not far from the real time, so that Redis expires nothing early.
 const START: u64 = 1_800_000_000_000_000;
 
-/// What is asked, under which quotas.
-struct Question {
-    now: u64,
-    config: AlgorithmConfig,
-    quotas: Vec<Quota>,
-    what: What,
-}
-
+/// What is asked.
 enum What {
     Take(u64),
     Refund(Receipt, u64),
@@ -52,7 +45,7 @@ trait Twin {
     /// From now on it has counted nothing.
     fn begin(&mut self, case: &str);
 
-    fn ask(&mut self, question: &Question) -> Answer;
+    fn ask(&mut self, now: u64, config: AlgorithmConfig, quotas: &[Quota], what: &What) -> Answer;
 
     /// The lines of its state; `None` if they stay as they are.
     fn state(&mut self) -> Option<Vec<String>>;
@@ -63,9 +56,8 @@ impl Twin for Count {
         *self = Self::default();
     }
 
-    fn ask(&mut self, question: &Question) -> Answer {
-        let (now, config, quotas) = (question.now, question.config, &question.quotas);
-        let answer = match &question.what {
+    fn ask(&mut self, now: u64, config: AlgorithmConfig, quotas: &[Quota], what: &What) -> Answer {
+        let answer = match what {
             What::Take(cost) => Answer::Decision(self.take(config, now, quotas, *cost)),
             What::Refund(receipt, units) => {
                 Answer::Number(self.refund(now, quotas, receipt, *units))
@@ -99,18 +91,18 @@ impl Twin for Script<'_> {
         case.clone_into(&mut self.case);
     }
 
-    fn ask(&mut self, question: &Question) -> Answer {
-        let policies = question.quotas.iter().enumerate();
+    fn ask(&mut self, now: u64, config: AlgorithmConfig, quotas: &[Quota], what: &What) -> Answer {
+        let policies = quotas.iter().enumerate();
         let policies = policies.map(|(at, quota)| Policy::new(&at.to_string(), *quota));
         let rule = Rule::with_policies(&self.case, policies).expect("a valid rule");
-        let rule = Arc::new(rule.with_algorithm(question.config));
+        let rule = Arc::new(rule.with_algorithm(config));
         let (store, take) = (&self.store, Take::new(rule, Key::default()));
         let of = |units: u64| take.clone().with_cost(units);
         let name = take.name("CurrentLimiter:");
         self.names = [name.clone(), format!("{{{name}}}:back")];
-        self.clock.set(question.now);
+        self.clock.set(now);
         let answer = async {
-            Ok::<_, StoreError>(match &question.what {
+            Ok::<_, StoreError>(match what {
                 What::Take(cost) => Answer::Decision(store.take(&of(*cost)).await?),
                 What::Refund(by, units) => Answer::Number(store.refund(&of(*units), by).await?),
                 What::Owe(units) => {
@@ -308,15 +300,7 @@ fn played(text: &str, algorithm: Algorithm, twin: &mut impl Twin) -> String {
             lines.extend(state.into_iter().flatten().map(|it| format!("    = {it}")));
             continue;
         };
-        let now = START + micros(words[1]);
-        let question = Question {
-            now,
-            config,
-            quotas,
-            what,
-        };
-        let answer = twin.ask(&question);
-        quotas = question.quotas;
+        let answer = twin.ask(START + micros(words[1]), config, &quotas, &what);
         if let Answer::Decision(decision) = &answer {
             receipts.extend(decision.receipt().filter(|it| it.units() > 0));
         }

@@ -1,5 +1,5 @@
-//! What rules answer on all stores, beside what else they may say: `calendar`, `permits`, `holds`,
-//! `lockouts` and `subjects` of `tests/vectors`, which are written anew as the others are.
+//! What rules answer on all stores, beside what else they may say: `calendar`, `charges`, `permits`,
+//! `holds`, `lockouts` and `subjects` of `tests/vectors`, which are written anew as the others are.
 //!
 //! ```text
 //! let a = max-count = 9               `$a` in rules, for the whole file
@@ -428,6 +428,11 @@ async fn on_all_stores(file: &str) {
 #[tokio::test]
 async fn calendar() {
     on_all_stores("calendar").await;
+}
+
+#[tokio::test]
+async fn charges() {
+    on_all_stores("charges").await;
 }
 
 #[tokio::test]

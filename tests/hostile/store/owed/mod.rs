@@ -6,8 +6,6 @@ mod races;
 mod truth;
 mod wrapped;
 
-use kit::stub::travel;
-
 use crate::prelude::*;
 
 /// So many that no test uses them up.
@@ -40,29 +38,4 @@ async fn used(store: &(impl Store + ?Sized), rule: &Rule, key: &str) -> u64 {
     let (algorithm, window) = (rule.algorithm().algorithm(), rule.quotas()[0].window());
     let roomy = by(algorithm, rule.path(), MANY, window);
     MANY - remaining(store, &take(&roomy, key, 1)).await
-}
-
-/// A store that is far away: the ways there and back of takes, and of all other questions.
-fn far_away(inner: Arc<dyn Store>, of_takes: (u64, u64), of_others: (u64, u64)) -> Stub {
-    let [of_takes, of_others] = [of_takes, of_others].map(|it| (millis(it.0), millis(it.1)));
-    let [taken, refunded, owing, reset] = [(); 4].map(|()| Arc::clone(&inner));
-    let far = Stub::around(inner).capabilities_fn(|inner| inner.capabilities());
-    far.take_fn(move |_, take| {
-        let take = take.clone();
-        travel(&taken, of_takes, move |inner| inner.take(&take))
-    })
-    .refund_fn(move |_, take, receipt| {
-        let (take, receipt) = (take.clone(), receipt.clone());
-        travel(&refunded, of_others, move |inner| {
-            inner.refund(&take, &receipt)
-        })
-    })
-    .owe_fn(move |_, take, receipt| {
-        let (take, receipt) = (take.clone(), receipt.clone());
-        travel(&owing, of_others, move |inner| inner.owe(&take, &receipt))
-    })
-    .reset_fn(move |_, take| {
-        let take = take.clone();
-        travel(&reset, of_others, move |inner| inner.reset(&take))
-    })
 }

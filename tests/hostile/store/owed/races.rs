@@ -30,8 +30,11 @@ async fn each_gets_its_own_answer() {
                 let neighbour = super::rule(algorithm, &format!("{path}n"), &[(1_000, HOUR)], None);
                 let one = take(&rule, "x", 1);
                 let charges = join_all((0..40).map(|_| charge(&store, &one))).await;
-                let settle =
-                    async |(at, charge)| (at as u64 + 1, settle(charge, at as u64 + 2).await);
+                let settle = async |(at, charge): (usize, &Charge)| {
+                    // One that was never begun is none.
+                    drop(charge.settle(9_000));
+                    (at as u64 + 1, settle(charge, at as u64 + 2).await)
+                };
                 let settlements = charges.iter().enumerate().map(settle);
                 let takes = (1..=40).map(async |cost| {
                     let of = if cost % 2 == 0 { &rule } else { &neighbour };

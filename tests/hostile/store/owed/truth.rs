@@ -1,4 +1,4 @@
-//! Retry-after is true after a settlement, at the ends of numbers, too, and a charge ends once.
+//! Retry-after is true after a settlement, at the ends of numbers, too.
 
 use super::*;
 
@@ -78,32 +78,4 @@ async fn numbers_at_their_ends() {
         charged.push(of_store);
     }
     assert!(charged.iter().all(|it| *it == charged[0]), "law 8");
-}
-
-/// Refunded first, it is not settled; settled first, it is not refunded; clones are one charge.
-#[tokio::test]
-async fn whatever_comes_first_counts() {
-    for (case, clocked, algorithm) in Stores::start().await.cases_of(COUNTING) {
-        let rule = rule(algorithm, "first", &[(10, HOUR)], None);
-        let one = take(&rule, "x", 4);
-        let charge = clocked.charge(&one).await;
-        assert_eq!(give_back(&charge.clone()).await, 4, "{case}");
-        assert_eq!(settle(&charge, 30).await, Default::default(), "{case}");
-        assert_eq!(clocked.remaining(&one).await, 10, "{case}");
-
-        let charge = clocked.charge(&one).await;
-        let exactly = settle(&charge.clone(), 4).await;
-        assert_eq!(exactly, Default::default(), "{case}");
-        assert_eq!(settle(&charge, 30).await, Default::default(), "{case}");
-        assert_eq!(give_back(&charge).await, 0, "{case}");
-        assert_eq!(clocked.remaining(&one).await, 6, "{case}");
-
-        // One that was never begun is none.
-        let charge = clocked.charge(&one).await;
-        drop(charge.settle(30));
-        let settled = settle(&charge, 5).await;
-        let left = clocked.remaining(&one).await;
-        assert_eq!((settled.charged, left), (1, 1), "{case}: {settled:?}");
-        clocked.advance(3 * HOUR);
-    }
 }

@@ -1,5 +1,7 @@
 //! Wrappers pass a settlement on, to whom it concerns, and forget what it makes untrue.
 
+use kit::stub::travel;
+
 use super::*;
 
 /// A memory store, and a wrapper that caches its denials for as long as they last.
@@ -9,37 +11,59 @@ fn cached_memory(clock: &ManualClock) -> [Arc<dyn Store>; 2] {
     [inner, cached.clock(clock.clone()).build()]
 }
 
-/// A denial that is cached, then a settlement: the next denial tells the later time, of this key
-/// and of no other, whether it was cached or not.
+/// A denial that is cached, then a settlement: the next denial tells the later time, of all that
+/// share a count with it and of no other, whether it was cached or not.
 #[tokio::test]
 async fn a_cached_denial_is_void_after_a_settlement() {
     let clock = clock_at(NOW);
-    for algorithm in Algorithm::ALL {
+    for (algorithm, is_joint) in Algorithm::ALL
+        .into_iter()
+        .flat_map(|it| [(it, false), (it, true)])
+    {
+        let case = format!("{algorithm:?}, joint: {is_joint}");
         let [inner, cached] = cached_memory(&clock);
-        let rule = rule(algorithm, "cached", &[(10, MINUTE)], 1_000);
-        let [one, other] = ["x", "y"].map(|key| take(&rule, key, 5));
-        let charges = [charge(&cached, &one).await, charge(&cached, &one).await];
+        let one = rule(algorithm, "cached", &[(10, MINUTE)], 1_000);
+        let subjects = [
+            Subject::new("user", Everyone).limit(quota(100, MINUTE)),
+            Subject::new("address", Everyone).limit(quota(10, MINUTE)),
+        ];
+        let both = Rule::joint("tuples", subjects).expect("valid");
+        let both = Arc::new(both.with_algorithm(algorithm).with_owe_at_most(1_000));
+        let of = |user: &str, address: &str| {
+            let keys = [("user", Key::from(user)), ("address", Key::from(address))];
+            match is_joint {
+                true => Take::of_subjects(Arc::clone(&both), keys)
+                    .expect("subjects")
+                    .with_cost(5),
+                false => take(&one, address, 5),
+            }
+        };
+        let [mine, other] = [of("alice", "x"), of("carol", "y")];
+        let charges = [charge(&cached, &mine).await, charge(&cached, &mine).await];
         for _ in 0..2 {
             charge(&cached, &other).await;
         }
         for (charge, used) in charges.iter().zip([40, 300]) {
             clock.set(clock.now() + 900_000);
-            for take in [&one, &other] {
+            for take in [&mine, &other, &of("bob", "x")] {
                 for _ in 0..3 {
                     assert!(!decide(&cached, take).await.is_allowed());
                 }
             }
-            assert_eq!(settle(charge, used).await.charged, used - 5);
-            for cost in [1, 5, 10] {
-                let case = format!("{algorithm:?} cost {cost}: law 11");
-                let one = one.clone().with_cost(cost);
-                let told = decide(&cached, &one).await.retry_after();
-                let truth = decide(&inner, &one).await.retry_after();
-                assert_eq!(told, truth, "{case}");
+            let settled = settle(charge, used).await;
+            assert_eq!(settled.charged, used - 5, "{case}");
+            for (user, cost) in ["alice", "bob", "zoe"]
+                .map(|it| [1, 5, 10].map(|cost| (it, cost)))
+                .concat()
+            {
+                let take = of(user, "x").with_cost(cost);
+                let told = decide(&cached, &take).await.retry_after();
+                let truth = decide(&inner, &take).await.retry_after();
+                assert_eq!(told, truth, "{case}, {user}, cost {cost}: law 11");
                 assert!(truth.is_some(), "{case}");
             }
             let source = decide(&cached, &other).await.source();
-            assert_eq!(source, Source::Cache, "{algorithm:?}: another key stays");
+            assert_eq!(source, Source::Cache, "{case}: another key stays");
         }
     }
 }
@@ -51,7 +75,18 @@ async fn denials_that_overtake_a_settlement() {
     for algorithm in Algorithm::ALL {
         for pause in 0..14 {
             let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().tokio_clock());
-            let far = far_away(Arc::clone(&inner), (1, 1), (9, 1));
+            let [taken, owing] = [Arc::clone(&inner), Arc::clone(&inner)];
+            let far = Stub::around(Arc::clone(&inner)).capabilities_fn(|it| it.capabilities());
+            let far = far.take_fn(move |_, take| {
+                let take = take.clone();
+                travel(&taken, (millis(1), millis(1)), move |it| it.take(&take))
+            });
+            let far = far.owe_fn(move |_, take, receipt| {
+                let (take, receipt) = (take.clone(), receipt.clone());
+                travel(&owing, (millis(9), millis(1)), move |it| {
+                    it.owe(&take, &receipt)
+                })
+            });
             let cached = Resilient::bare(far).denial_cache(Duration::MAX);
             let cached: Arc<dyn Store> = cached.build();
             let rule = rule(algorithm, "overtakes", &[(10, MINUTE)], 1_000);
@@ -69,37 +104,6 @@ async fn denials_that_overtake_a_settlement() {
             let truth = decide(&inner, &one).await.retry_after().expect("it owes");
             let case = format!("{algorithm:?}, {pause} ms: law 11");
             assert!(told + millis(20) >= truth, "{case}: {told:?} of {truth:?}");
-        }
-    }
-}
-
-/// Under several subjects a settlement of one tuple makes the denials of others untrue.
-#[tokio::test]
-async fn denials_that_share_a_count() {
-    let clock = clock_at(NOW);
-    for algorithm in Algorithm::ALL {
-        let [inner, cached] = cached_memory(&clock);
-        let subjects = [
-            Subject::new("user", Everyone).limit(quota(100, MINUTE)),
-            Subject::new("address", Everyone).limit(quota(10, MINUTE)),
-        ];
-        let rule = Rule::joint("tuples", subjects).expect("valid");
-        let rule = Arc::new(rule.with_algorithm(algorithm).with_owe_at_most(500));
-        let of = |user: &str| {
-            let keys = [("user", Key::from(user)), ("address", Key::from("a"))];
-            let take = Take::of_subjects(Arc::clone(&rule), keys);
-            take.expect("subjects").with_cost(10)
-        };
-        let charge = charge(&cached, &of("alice")).await;
-        for _ in 0..3 {
-            assert!(!decide(&cached, &of("bob")).await.is_allowed());
-        }
-        let settled = settle(&charge, 200).await;
-        assert_eq!(settled.charged + settled.forgiven, 190, "{algorithm:?}");
-        for user in ["bob", "alice", "zoe"] {
-            let told = decide(&cached, &of(user)).await.retry_after();
-            let truth = decide(&inner, &of(user)).await.retry_after();
-            assert_eq!(told, truth, "{algorithm:?} {user}: law 11");
         }
     }
 }
@@ -173,51 +177,5 @@ async fn a_store_that_cannot() {
         // One key's charge may be in the same microsecond as its reset, and then gives nothing back.
         let charge = charge(&store, &take(&lacks, "y", 3)).await;
         assert_eq!(settle(&charge, 1).await.given_back, 2, "{name}");
-    }
-}
-
-/// A joint rule: each count without a cost of its own is charged what fits there.
-#[tokio::test]
-async fn each_count_is_charged_what_fits() {
-    const MICRO: Duration = Duration::from_micros(1);
-    for (case, clocked, algorithm) in Stores::start().await.cases() {
-        let minute = |max| Policy::from(quota(max, MINUTE));
-        let user = Subject::new("user", Everyone).limit(minute(10));
-        let subjects = [
-            user.limit(minute(4).with_cost(1)),
-            Subject::new("tenant", Everyone).limit(minute(30).hidden()),
-            Subject::new("device", Everyone)
-                .limit(minute(5))
-                .skip_absent(),
-        ];
-        let rule = Rule::joint("joint", subjects).expect("valid");
-        let rule = Arc::new(rule.with_algorithm(algorithm).with_owe_at_most(6));
-        let of = |cost| {
-            let keys = [("user", Key::from("u")), ("tenant", Key::from("t"))];
-            let take = Take::of_subjects(Arc::clone(&rule), keys);
-            take.expect("subjects").with_cost(cost)
-        };
-        let left = async || {
-            let found = clocked.store.peek(&of(1)).await.expect("an answer");
-            let states = found.quotas().iter().map(|it| it.remaining());
-            states.collect::<Vec<_>>()
-        };
-        let charge = clocked.charge(&of(2)).await;
-        let before = left().await;
-        // The user may use 16, the tenant 36.
-        let settled = settle(&charge, 22).await;
-        assert_eq!((settled.charged, settled.forgiven), (14, 6), "{case}");
-        let after = left().await;
-        let changed = before.iter().zip(&after).map(|it| it.0 - it.1);
-        let mut changed: Vec<_> = changed.filter(|it| *it > 0).collect();
-        changed.sort_unstable();
-        assert_eq!(changed, [8, 20], "{case}: {after:?}");
-        let is_allowed = async || decide(&clocked.store, &of(1)).await.is_allowed();
-        let denied = decide(&clocked.store, &of(1)).await;
-        clocked.advance(denied.retry_after().expect("the user owes") - MICRO);
-        assert!(!is_allowed().await, "{case}");
-        clocked.advance(MICRO);
-        assert!(is_allowed().await, "{case}: {denied:?}");
-        clocked.advance(HOUR);
     }
 }
