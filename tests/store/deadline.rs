@@ -3,10 +3,6 @@
 use crate::prelude::*;
 use crate::take;
 
-fn take_by(algorithm: Algorithm, path: &str) -> Take {
-    Take::new(by(algorithm, path, 1_000, HOUR), Key::default())
-}
-
 /// A connection is given up while it is silent, and a new one takes its time.
 async fn peek_when_back(store: &RedisStore, take: &Take) -> Decision {
     let is_back = async || store.peek(take).await.is_ok();
@@ -14,42 +10,53 @@ async fn peek_when_back(store: &RedisStore, take: &Take) -> Decision {
     store.peek(take).await.expect("a decision")
 }
 
-/// Takes that were given up while the server stood still are not charged when it goes on.
+/// Takes that were given up while the server stood still are not charged when it goes on, and those
+/// of patient callers in the same calls are.
 #[tokio::test]
 async fn late_takes_charge_nothing() {
     let (server, patient) = started().await;
-    let store = patient.clone().timeout(millis(100));
-    // One that is charged, and a fresh one; several quotas, and batches.
-    let two = Rule::new("two", [Quota::per_hour(50), Quota::per_day(500)]).expect("valid");
-    let two = Arc::new(two.with_algorithm(Algorithm::Gcra));
-    let two = Take::new(two, Key::default());
-    let mut takes = vec![two; 6];
+    let hasty = patient.clone().timeout(millis(100));
+    // Keys that are known and new, of one quota and of several, and several takes of a key.
+    let mut takes = Vec::new();
     for algorithm in Algorithm::ALL {
-        takes.push(take_by(algorithm, &format!("{algorithm:?}")));
-        takes.push(take_by(algorithm, &format!("fresh {algorithm:?}")));
+        let two = Rule::new("two", [Quota::per_hour(50), Quota::per_day(500)]).expect("valid");
+        let two = Arc::new(two.with_algorithm(algorithm));
+        takes.extend((0..18).map(|at| kit::take(&two, ["new", "a", "b"][at % 3])));
+        takes.extend(["new", "a"].map(|key| kit::take(&by(algorithm, "one", 300, 24 * HOUR), key)));
     }
-    let is_known = |take: &&Take| !take.rule().path().starts_with("fresh");
-    for take in takes.iter().filter(is_known) {
+    for take in takes.iter().filter(|take| *take.key() != Key::from("new")) {
         ask(&patient, take).await;
     }
-    let mut before = Vec::new();
+    let mut left = BTreeMap::new();
     for take in &takes {
-        before.push(remaining(&patient, take).await);
+        left.insert(take.name(""), remaining(&patient, take).await);
     }
 
     run(&server, "CLIENT PAUSE 600");
-    let each = join_all(takes.iter().map(|take| store.take(take))).await;
-    for answer in each {
-        let error = answer.expect_err("no decision");
-        assert_eq!(error.kind(), StoreErrorKind::Timeout);
-    }
-
-    for (take, before) in takes.iter().zip(before) {
-        let now = peek_when_back(&patient, take).await;
-        assert_eq!(now.remaining(), before, "{}", take.rule().path());
+    // Takes of one key that are late and in time are told apart; of other keys all are late.
+    let is_shared = |take: &Take| take.rule().path() == "two" && *take.key() != Key::from("b");
+    let asked = takes.iter().flat_map(|take| {
+        let in_time = is_shared(take).then(|| patient.take(take));
+        [hasty.take(take)].into_iter().chain(in_time)
+    });
+    let mut answers = join_all(asked).await.into_iter();
+    for take in &takes {
+        let late = answers.next().expect("an answer");
+        assert_eq!(
+            late.expect_err("no decision").kind(),
+            StoreErrorKind::Timeout
+        );
+        if is_shared(take) {
+            let in_time = answers.next().expect("an answer");
+            assert!(is_allowed(&in_time), "{in_time:?}");
+            left.entry(take.name("")).and_modify(|left| *left -= 1);
+        }
     }
     for take in &takes {
+        let now = peek_when_back(&patient, take).await;
+        assert_eq!(now.remaining(), left[&take.name("")], "{take:?}");
         assert!(ask(&patient, take).await.is_allowed(), "and it goes on");
+        left.entry(take.name("")).and_modify(|left| *left -= 1);
     }
 }
 
@@ -59,7 +66,7 @@ async fn late_takes_charge_nothing() {
 async fn a_connection_that_runs_no_script_replaces_none() {
     let (server, patient) = started().await;
     let hasty = patient.clone().timeout(millis(100));
-    let take = take_by(Algorithm::SlidingLog, "p");
+    let take = take("p", &[Quota::per_hour(1_000)]);
     ask(&patient, &take).await;
     run(&server, "CLIENT PAUSE 2500 WRITE");
     let (answer, late) = futures_util::future::join(patient.take(&take), hasty.take(&take)).await;

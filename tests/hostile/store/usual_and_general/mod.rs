@@ -4,7 +4,6 @@
 mod access;
 mod damage;
 mod expiries;
-mod flights;
 mod refused_writes;
 mod ties;
 
@@ -17,19 +16,10 @@ fn quota(max: u64, millis: u64) -> Quota {
     Quota::new(Duration::from_millis(millis), max).expect("a valid quota")
 }
 
-/// Quotas with names of their own.
-fn quotas(of: &[(u64, u64)]) -> Quotas {
-    let policies = of.iter().enumerate();
-    let policies =
-        policies.map(|(at, (max, millis))| Policy::new(&at.to_string(), quota(*max, *millis)));
-    Quotas::with_policies(policies).expect("valid quotas")
-}
-
-/// A rule of quotas, each with its max and its window in milliseconds.
+/// A rule of quotas with names of their own, each with its max and its window in milliseconds.
 fn owned(algorithm: Algorithm, path: &str, of: &[(u64, u64)]) -> Rule {
-    let quotas = quotas(of);
-    let policies = quotas.iter().enumerate();
-    let policies = policies.map(|(at, quota)| Policy::new(&at.to_string(), *quota));
+    let of = of.iter().enumerate();
+    let policies = of.map(|(at, &(max, millis))| Policy::new(&at.to_string(), quota(max, millis)));
     let rule = Rule::with_policies(path, policies).expect("a valid rule");
     rule.with_algorithm(algorithm)
 }
