@@ -2,8 +2,6 @@
 
 use std::time::UNIX_EPOCH;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
 use tidegate::decision::{Receipt, Verdict};
 use tidegate::rule::{Period, Policy};
 
@@ -44,6 +42,27 @@ impl Oracle {
             round: self.round + 1,
             used: 0,
         }
+    }
+
+    fn gives_back(&mut self, it: &Charged, units: u64, now: u64) -> u64 {
+        let counts = it.round == self.round && self.end > now;
+        let back = units.min(it.units).min(if counts { self.used } else { 0 });
+        self.used -= back;
+        back
+    }
+
+    fn owes(&mut self, it: &Charged, of: &Kind, units: u64, now: u64) -> u64 {
+        let mut period = self.at(&of.period, now);
+        if self.end <= now && it.end > now {
+            period.end = it.end;
+        }
+        let most = (of.max + of.owed).saturating_sub(period.used);
+        let owed = units.min(most) * u64::from(it.end == period.end);
+        if owed > 0 {
+            period.used += owed;
+            *self = period;
+        }
+        owed
     }
 }
 
@@ -124,48 +143,29 @@ async fn history(stores: &kit::clocked::Stores, seed: u64, steps: usize) {
         let of = &rules[number];
         let context = || format!("seed {seed} step {step} rule {number} at {now}");
         match random.u8(..16) {
-            0 if !charged.is_empty() => {
-                let mut it = charged.swap_remove(random.usize(..charged.len()));
-                let units = random.u64(1..4);
-                let counts = it.round == oracle.round && oracle.end > now;
-                let most = if counts { oracle.used } else { 0 };
-                let expected = units.min(it.units).min(most);
-                oracle.used -= expected;
-                let take = Take::new(Arc::clone(&rules[it.rule].rule), key.clone());
-                let take = take.with_cost(units);
-                for (clocked, receipt) in stores.all[..2].iter().zip(it.receipts.drain(..)) {
-                    let back = clocked.store.refund(&take, &receipt).await;
-                    let back = back.expect("an answer");
-                    // Windows of the same rule may give back more.
-                    let is_alone = rules[it.rule].rule.policies().len() == 1;
-                    if is_alone {
-                        assert_eq!(back, expected, "{} {}", clocked.name, context());
-                    }
-                }
-            }
-            1 if !charged.is_empty() => {
-                let it = &charged[random.usize(..charged.len())];
+            what @ (0 | 1) if !charged.is_empty() => {
+                let at = random.usize(..charged.len());
+                let (it, is_refund) = (&charged[at], what == 0);
                 let of = &rules[it.rule];
-                let units = random.u64(1..9);
-                let period = match oracle.end > now || it.end <= now {
-                    true => oracle.at(&of.period, now),
-                    false => Oracle {
-                        end: it.end,
-                        ..oracle.at(&of.period, now)
-                    },
+                let units = random.u64(1..if is_refund { 4 } else { 9 });
+                let expected = match is_refund {
+                    true => oracle.gives_back(it, units, now),
+                    false => oracle.owes(it, of, units, now),
                 };
-                let most = (of.max + of.owed).saturating_sub(period.used);
-                let expected = units.min(most) * u64::from(it.end == period.end);
-                if expected > 0 {
-                    oracle = period;
-                    oracle.used += expected;
-                }
                 let take = Take::new(Arc::clone(&of.rule), key.clone()).with_cost(units);
                 for (clocked, receipt) in stores.all[..2].iter().zip(&it.receipts) {
-                    let owed = clocked.store.owe(&take, receipt).await.expect("an answer");
+                    let answer = match is_refund {
+                        true => clocked.store.refund(&take, receipt).await,
+                        false => clocked.store.owe(&take, receipt).await,
+                    };
+                    let answer = answer.expect("an answer");
+                    // Windows of the same rule may give back more.
                     if of.rule.policies().len() == 1 {
-                        assert_eq!(owed, expected, "{} {}", clocked.name, context());
+                        assert_eq!(answer, expected, "{} {}", clocked.name, context());
                     }
+                }
+                if is_refund {
+                    charged.swap_remove(at);
                 }
             }
             2 if random.u8(..8) == 0 => {
@@ -243,48 +243,11 @@ async fn one_history_in_all_stores() {
     }
 }
 
-/// Passes on what a server says, but for its clock: when a link begins it is ahead by 70 days, or
-/// always.
-async fn ahead(server: &Redis, always: bool) -> String {
-    const AHEAD: u64 = 70 * 86_400;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("redis://{}", listener.local_addr().expect("an address"));
-    let target = server.url.trim_start_matches("redis://").to_owned();
-    let target = target.trim_end_matches('/').to_owned();
-    let find = |all: &[u8], part: &[u8]| all.windows(part.len()).position(|it| it == part);
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(&target).await.expect("a server");
-            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
-                (client.into_split(), server.into_split());
-            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-            tokio::spawn(async move {
-                let (mut bytes, mut is_first) = (vec![0; 65_536], true);
-                while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
-                    let said = &mut bytes[..length];
-                    if let Some(at) = find(said, b"*2\r\n$10\r\n") {
-                        let seconds = &mut said[at + 9..at + 19];
-                        let text = str::from_utf8(seconds).expect("digits");
-                        let later = text.parse::<u64>().expect("seconds") + AHEAD;
-                        seconds.copy_from_slice(later.to_string().as_bytes());
-                    }
-                    // The first reply, to `connect`, or all of them: no time begins with a letter.
-                    let now = find(said, b"\r\n\0").map(|at| at + 2..at + 10);
-                    if let Some(now) = now.filter(|_| said[0] == b'$' && (always || is_first)) {
-                        is_first = false;
-                        let now = &mut said[now];
-                        let micros = u64::from_be_bytes((&*now).try_into().expect("8 bytes"));
-                        now.copy_from_slice(&(micros + AHEAD * 1_000_000).to_be_bytes());
-                    }
-                    let sent = to_client.write_all(said).await;
-                    if sent.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    url
+/// A script's reply as if the server's clock were ahead by 70 days. It begins with what that shows.
+fn is_ahead(reply: &mut [u8]) {
+    if let Some((now, _)) = reply.split_first_chunk_mut().filter(|(now, _)| now[0] == 0) {
+        *now = (u64::from_be_bytes(*now) + 70 * 86_400_000_000).to_be_bytes();
+    }
 }
 
 /// By a clock that is not the server's, a take is of another month: nothing is written, and it is
@@ -298,14 +261,19 @@ async fn the_servers_clock_decides() {
     let take = Take::new(rule.into(), Key::from("alice")).with_cost(2);
     let month = Period::MONTH.around(std::time::SystemTime::now());
 
-    let stuck = kit::connect(&ahead(&server, true).await, PATIENT).await;
-    let error = stuck.take(&take).await.expect_err("no decision");
+    let proxy = Proxy::start(&server.url).await;
+    proxy.all(Mode::Edit {
+        edit: |reply| is_ahead(reply),
+        replies: usize::MAX,
+    });
+    let store = kit::connect(&proxy.url, PATIENT).await;
+    let error = store.take(&take).await.expect_err("no decision");
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     let why = "its clock was set while it was asked about a calendar quota";
     assert!(error.to_string().ends_with(why), "{error}");
     assert_eq!(kit::keys(&server, "*budget*"), Vec::<String>::new());
 
-    let store = kit::connect(&ahead(&server, false).await, PATIENT).await;
+    proxy.all(Mode::Pass);
     let before = kit::calls(&server, "evalsha");
     let decision = store.take(&take).await.expect("a decision");
     assert_eq!(kit::calls(&server, "evalsha") - before, 2);
@@ -340,12 +308,7 @@ async fn bad_states_heal() {
     let name = "{CurrentLimiter:budget:alice}~month";
     for text in ["", "x", "\u{fe}", &"x".repeat(22), &"\u{fe}".repeat(11)] {
         kit::run(&server, "FLUSHALL");
-        let mut connection = server.connection();
-        let () = cmd("SET")
-            .arg(name)
-            .arg(text)
-            .query(&mut connection)
-            .expect("set");
+        let () = server.connection().set(name, text).expect("set");
         assert_eq!(ask(&store, &take).await.remaining(), 19, "{text:?}");
         assert_eq!(ask(&store, &take).await.remaining(), 18, "{text:?}");
     }
@@ -407,31 +370,5 @@ async fn its_expiry_is_set_once_in_a_period() {
         assert_eq!(left, 18, "{path}");
         let life: u64 = kit::query(&server, &format!("PTTL {name}"));
         assert!(life <= 9_000_000, "{path}: {life}");
-    }
-}
-
-/// Who would have been charged is told so, and nobody else.
-#[tokio::test]
-async fn a_server_without_memory_denies_what_is_used_up() {
-    let (server, store) = started().await;
-    let take = &months()[0];
-    let keys = (0..9).map(|key| Take::new(take.rule().clone(), Key::from(key)));
-    let takes: Vec<_> = keys.collect();
-    for (at, take) in takes.iter().enumerate() {
-        let used = if at % 3 == 0 { 20 } else { 1 };
-        assert_eq!(allowed(&store, take, used).await, used);
-    }
-    kit::run(&server, "CONFIG SET maxmemory 1");
-    let answers = join_all(takes.iter().map(|take| store.take(take))).await;
-    kit::run(&server, "CONFIG SET maxmemory 0");
-    for (at, answer) in answers.into_iter().enumerate() {
-        match answer {
-            Ok(decision) => assert!(!decision.is_allowed() && at % 3 == 0, "{at}"),
-            Err(error) => {
-                assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);
-                assert_ne!(at % 3, 0, "it would not have been charged");
-                assert_eq!(ask(&store, &takes[at]).await.remaining(), 18);
-            }
-        }
     }
 }

@@ -1,48 +1,19 @@
 //! What stands in Redis: names, expiry and size.
 
-use kit::limiter_oracle::parse;
+use tidegate::rule::Period;
 
 use crate::prelude::*;
 use crate::take;
 
-/// A test of each of these laws for each algorithm.
-macro_rules! for_each_algorithm {
-    ($($law:ident),+ $(,)?) => {
-        $(mod $law {
-            use tidegate::Algorithm;
-
-            for_each_algorithm!(@tests $law {
-                sliding_log SlidingLog,
-                sliding_window SlidingWindow,
-                gcra Gcra,
-                fixed_window FixedWindow,
-            });
-        })+
-    };
-    (@tests $law:ident { $($name:ident $algorithm:ident,)+ }) => {
-        #[test]
-        fn is_for_all() {
-            assert_eq!([$(Algorithm::$algorithm),+], Algorithm::ALL);
-        }
-
-        $(#[tokio::test]
-        async fn $name() {
-            super::$law(Algorithm::$algorithm).await;
-        })+
-    };
-}
-
-for_each_algorithm!(
+kit::for_each_algorithm!(async
     one_script_call_for_a_take,
     every_key_expires,
     what_was_given_back_expires,
     a_longer_window_lives_longer,
-    rules_that_take_turns_keep_the_expiry,
     an_idle_limiter_leaves_nothing_behind,
     the_clock_is_the_servers,
     no_time_but_the_deadline_is_sent,
     a_denial_while_the_clock_is_back_writes_nothing,
-    a_clock_that_goes_back_leaves_an_expiry,
 );
 
 /// The name of the count of a take by nobody in particular.
@@ -199,31 +170,25 @@ async fn what_was_given_back_expires(algorithm: Algorithm) {
     }
 }
 
-/// The expiry is not set anew at every charge, but it is when a rule's window became longer.
+/// The expiry is not set anew at every charge, but it is for a longer window, however often a
+/// shorter one was charged between, and where the clock went back.
 async fn a_longer_window_lives_longer(algorithm: Algorithm) {
-    let (server, store) = started().await;
-    for round in 0..5 {
-        let path = format!("p{round}");
-        ask(&store, &take_by(algorithm, &path, &[quota(5, 100)])).await;
-        ask(&store, &take_by(algorithm, &path, &[quota(5, 60_000)])).await;
-        let expiry = server.life(&key_by(algorithm, &path));
-        assert!(expiry >= 60_000, "{expiry}");
-    }
-}
-
-/// The expiry is set anew for the longer window, however often the shorter one was charged between.
-async fn rules_that_take_turns_keep_the_expiry(algorithm: Algorithm) {
     let (server, store, clock) = by_hand().await;
-    let long = take_by(algorithm, "p", &[quota(100, 60_000)]);
-    let short = take_by(algorithm, "p", &[quota(100, 1_000)]);
-    charged(&store, &long).await;
+    let take = |window| take_by(algorithm, "p", &[quota(100, window)]);
+    let charged_long = async |least: i64| {
+        charged(&store, &take(60_000)).await;
+        let expiry = server.life(&key_by(algorithm, "p"));
+        assert!((least..=67_500).contains(&expiry), "{expiry}");
+    };
+    charged(&store, &take(100)).await;
+    charged_long(60_000).await;
     for _ in 0..20 {
         clock.set(clock.now() + 1_000_000);
-        charged(&store, &short).await;
+        charged(&store, &take(1_000)).await;
     }
-    charged(&store, &long).await;
-    let expiry = server.life(&key_by(algorithm, "p"));
-    assert!((59_000..=67_500).contains(&expiry), "{expiry}");
+    charged_long(59_000).await;
+    clock.set(clock.now() - 5_000_000);
+    charged_long(60_000).await;
 }
 
 async fn an_idle_limiter_leaves_nothing_behind(algorithm: Algorithm) {
@@ -236,10 +201,14 @@ async fn an_idle_limiter_leaves_nothing_behind(algorithm: Algorithm) {
         let look = take_by(algorithm, "r", &quotas);
         self::look(&store, &look).await;
     }
-    // Long enough to be given back in time on a busy machine.
+    // Long enough to be given back, or more to be used, in time on a busy machine.
     charged_and_given_back(&store, &take_by(algorithm, "s", &[quota(2, 600)])).await;
+    let owes = take_by(algorithm, "t", &[quota(10, 600)]);
+    let receipt = charged(&store, &owes).await;
+    let owed = store.owe(&owes.with_cost(70), &receipt).await;
+    assert!((19..=20).contains(&owed.expect("answers")));
     let names = server.names();
-    let mut expected = vec![key_by(algorithm, "p"), key_by(algorithm, "s")];
+    let mut expected = ["p", "s", "t"].map(|path| key_by(algorithm, path)).to_vec();
     if algorithm == Algorithm::Gcra {
         expected.push(format!("{{{}}}:back", key_by(algorithm, "s")));
     }
@@ -282,46 +251,6 @@ async fn the_set_stays_small_when_a_window_becomes_shorter() {
     assert!((86_300_000..86_403_000).contains(&expiry), "{expiry}");
 }
 
-/// Behind a shorter window a log keeps as many units apart as the largest max before, with those
-/// inside of that window. What is older becomes one, with the stamp of its last unit.
-#[tokio::test]
-async fn older_units_become_one_when_a_window_becomes_shorter() {
-    let stores = kit::clocked::Stores::start().await;
-    let seconds = |at: u64| at * 1_000_000;
-    for (name, inside, at, left) in [
-        // Five are inside of 2 s: the unit at 0 s counts as one at 106 s.
-        ("five", 5, 125, 0),
-        ("five, later", 5, 167, 2),
-        // Three are: all are told apart.
-        ("three", 3, 125, 3),
-    ] {
-        let quotas = [(5, 600), (5, 600), (6, 2), (7, 60)];
-        let quotas = quotas.map(|(max, window)| [quota(max, 1_000 * window)]);
-        let steps = [(0, 1), (106, 1), (109, inside), (at, 0)];
-        let mut count = Count::default();
-        let mut pure = 0;
-        for (quotas, (at, cost)) in quotas.iter().zip(steps) {
-            let now = 1_800_000_000_000_777 + seconds(at);
-            let decision = count.take(Algorithm::SlidingLog, now, quotas, cost);
-            pure = decision.remaining();
-        }
-        assert_eq!(pure, left, "{name}");
-        for clocked in &stores.all {
-            let began = clocked.clock.now();
-            let mut remaining = 0;
-            for (quotas, (at, cost)) in quotas.iter().zip(steps) {
-                clocked.clock.set(began + seconds(at));
-                let take = take(name, quotas).with_cost(cost);
-                remaining = match cost {
-                    0 => look(&*clocked.store, &take).await.remaining(),
-                    _ => ask(&*clocked.store, &take).await.remaining(),
-                };
-            }
-            assert_eq!(remaining, left, "{name} {}", clocked.name);
-        }
-    }
-}
-
 /// Law 7: the stamps are the server's.
 async fn the_clock_is_the_servers(algorithm: Algorithm) {
     let (server, store) = started().await;
@@ -358,20 +287,17 @@ fn newest_stamp(connection: &mut redis::Connection, algorithm: Algorithm, key: &
 async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     let server = Redis::start();
     let store = store_on(&server).await.timeout(Duration::from_secs(30));
-    let mut monitor = std::process::Command::new("redis-cli");
-    monitor
-        .args(["-u", &server.url, "MONITOR"])
-        .stdout(std::process::Stdio::piped());
-    let mut monitor = monitor.spawn().expect("redis-cli starts");
-    let lines = std::io::BufReader::new(monitor.stdout.take().expect("is piped"));
-    let mut lines = std::io::BufRead::lines(lines).map_while(Result::ok);
-    assert_eq!(lines.next().as_deref(), Some("OK"));
-    let mut call = || {
-        let call = lines.find(|line| line.contains("\"EVALSHA\""));
-        call.expect("the call")
-    };
+    let monitor = Monitor::start(&server.url);
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
     let receipt = charged(&store, &take).await;
+    store.refund(&take, &receipt).await.expect("answers");
+    let mut calls = Vec::new();
+    monitor.replay(&server.url, |_, _, words| {
+        calls.extend((words[0] == b"EVALSHA").then_some(words));
+    });
+    let [asked, refunded] = &calls[..] else {
+        panic!("{calls:?}");
+    };
     // The mode of keys, where the records begin, and the rule: one quota, an
     // expiry of 67,500 ms, a slice of 3,750,000 us, and a quota of 5 in 60,000,000 us.
     let mut rule = vec![1];
@@ -391,43 +317,37 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     let question = [&[0, 0, records][..], &rule, &record].concat();
     let key = key_by(algorithm, "p");
     // The question, the number of the call, and nothing else.
-    let deadline = |asked: &str| {
-        let (_, rest) = asked.split_once(&format!(r#""{key}" ""#)).expect("the key");
-        let (asked_bytes, number_of_call) = rest.rsplit_once("\" \"").expect("two arguments");
-        let number_of_call = number_of_call.trim_end_matches('"').parse::<u64>();
-        assert!(number_of_call.expect("a number") < 1 << 48, "{asked}");
-        let bytes = unescaped(asked_bytes);
-        let deadline = bytes.strip_prefix(&question[..]).expect("the question");
-        assert_eq!(deadline.len(), 7, "{asked}");
-        let bytes = deadline.iter().map(|byte| u64::from(*byte));
-        bytes.fold(0, |sum, byte| sum << 8 | byte)
+    let [_, _, _, name, asked, number] = &asked[..] else {
+        panic!("{asked:?}");
     };
-    let asked = call();
-    let time_left = deadline(&asked) - receipt.stamp();
+    assert_eq!(*name, key.as_bytes());
+    let number = str::from_utf8(number).map(str::parse::<u64>);
+    assert!(number.is_ok_and(|it| it.is_ok_and(|it| it < 1 << 48)));
+    let deadline = asked.strip_prefix(&question[..]).expect("the question");
+    assert_eq!(deadline.len(), 7, "{asked:?}");
+    let deadline = deadline
+        .iter()
+        .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let time_left = deadline - receipt.stamp();
     // A bit less than the time-out was left when it was charged.
-    assert!((10_000_000..30_000_000).contains(&time_left), "{asked}");
+    assert!((10_000_000..30_000_000).contains(&time_left), "{asked:?}");
 
     // The receipt, which ends with the units that were charged and those to give back, and the
-    // number of the call.
-    store.refund(&take, &receipt).await.expect("answers");
-    // Behind it stands the window of its counter, if it has one.
-    let expected = match algorithm {
-        Algorithm::SlidingLog => r#"\x01\x00\x00\x00\x00\x00\x00\x01\x00""#,
-        _ => r#"\x01\x00\x00\x00\x00\x00\x00\x01\x01\x00\x00\x00\x03\x93\x87\x00""#,
-    };
-    let asked = call();
-    let keys = format!(r#" "2" "{key}" "{{{key}}}:back" "#);
-    assert!(asked.contains(&keys), "{asked}");
-    let (asked, _) = asked.rsplit_once(' ').expect("the number of the call");
-    assert!(asked.ends_with(expected), "{asked}");
-    monitor.kill().expect("our child");
-    monitor.wait().expect("our child");
-}
-
-/// What `MONITOR` shows of bytes.
-fn unescaped(shown: &str) -> Vec<u8> {
-    let (_, _, mut words) = parse(format!("+0.0 [0 lua] \"{shown}\"").as_bytes());
-    words.remove(0)
+    // number of the call. Behind it stands the window of its counter, if it has one.
+    let mut ends = vec![1, 0, 0, 0, 0, 0, 0, 1];
+    match algorithm {
+        Algorithm::SlidingLog => ends.push(0),
+        _ => ends.extend([1, 0, 0, 0, 0x03, 0x93, 0x87, 0]),
+    }
+    let back = format!("{{{key}}}:back");
+    assert_eq!(
+        refunded[2..5],
+        ["2", &key, &back].map(|it| it.as_bytes().to_vec())
+    );
+    assert!(
+        refunded[refunded.len() - 2].ends_with(&ends),
+        "{refunded:?}"
+    );
 }
 
 /// Law 2: while the clock is back a denial writes nothing, so that nothing is forgiven when the
@@ -469,18 +389,55 @@ async fn a_denial_while_the_clock_is_back_writes_nothing(algorithm: Algorithm) {
     }
 }
 
-/// What was charged in the future is pulled back with the next charge, and so is the expiry.
-async fn a_clock_that_goes_back_leaves_an_expiry(algorithm: Algorithm) {
+/// Who would have been charged is told so, and nobody else: a script may remove what counts no
+/// longer, and then it may write. Each answer is true of its own key.
+#[tokio::test]
+async fn a_server_without_memory() {
     let (server, store, clock) = by_hand().await;
-    let take = take_by(algorithm, "p", &[quota(3, 60_000)]);
-    assert_eq!(allowed(&store, &take, 2).await, 2);
-    clock.set(clock.now() - 5_000_000);
-    assert_eq!(allowed(&store, &take, 3).await, 1, "nothing is forgiven");
-    let expiry = server.life(&key_by(algorithm, "p"));
-    assert!((60_000..=67_500).contains(&expiry), "{expiry}");
-    clock.set(clock.now() + 60_000_000);
-    let seen = allowed(&store, &take, 4).await;
-    assert_eq!(seen, 3, "one window later all is back");
+    let month = || Policy::calendar(Period::MONTH, 20);
+    let mut rules = vec![Rule::with_policies("month", [month()]).expect("valid")];
+    let (second, two) = (quota(3, 1_000), quota(9, 2_000));
+    for quotas in [vec![second], vec![second, two], vec![second, quota(1, 1)]] {
+        let rule = Rule::new(&format!("p{}", rules.len()), quotas).expect("valid");
+        rules.extend(Algorithm::ALL.map(|algorithm| rule.clone().with_algorithm(algorithm)));
+    }
+    for rule in rules.into_iter().map(Arc::new) {
+        // Some were charged, of windows that have ended since, and some are used up.
+        let takes: Vec<_> = (0..100).map(|key| kit::take(&rule, key)).collect();
+        for (at, take) in takes.iter().enumerate() {
+            for _ in 0..at % 3 {
+                charged(&store, take).await;
+                clock.set(clock.now() + 1_001);
+            }
+        }
+        clock.set(clock.now() + 3_000_000);
+        let mut left = Vec::new();
+        for (at, take) in takes.iter().enumerate() {
+            let whole = look(&store, take).await.remaining();
+            if at % 4 == 0 {
+                charged(&store, &take.clone().with_cost(whole)).await;
+            }
+            left.push(if at % 4 == 0 { 0 } else { whole });
+        }
+        run(&server, "CONFIG SET maxmemory 1");
+        let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+        run(&server, "CONFIG SET maxmemory 0");
+        for ((take, answer), left) in takes.iter().zip(answers).zip(left) {
+            let now = look(&store, take).await.remaining();
+            match answer {
+                Ok(decision) => {
+                    assert_eq!(decision.is_allowed(), left > 0, "{take:?}: {decision:?}");
+                    assert_eq!(now, left.saturating_sub(1), "it is charged: {take:?}");
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);
+                    assert!(left > 0, "it would not have been charged: {take:?}");
+                    assert_eq!(now, left, "it is not charged: {take:?}");
+                }
+            }
+        }
+        check_expiries(&server, &[]);
+    }
 }
 
 /// A merge never leaves the key without its expiry, whatever was removed meanwhile.

@@ -1,7 +1,6 @@
 //! Units owed, attacked: a settlement charges exactly what it says, whatever comes in between, and
 //! later takes are denied until a time that is true.
 
-mod expiry;
 mod races;
 mod truth;
 mod wrapped;

@@ -48,7 +48,9 @@ async fn histories(algorithm: Algorithm) {
             let mut of: Vec<_> = (0..number).map(any).collect();
             of.sort_by_key(|(_, window)| *window);
             of.dedup_by_key(|(_, window)| *window);
+            let debts = [0, 3, 1_000, 10_000_000, u64::MAX];
             let rule = owned(algorithm, &path, &of);
+            let rule = rule.with_owe_at_most(debts[random.below(5) as usize]);
             let life = of.iter().map(|(_, window)| *window).max().expect("a quota");
             let number = random.below(3);
             let asked = take(&Arc::new(rule), &number.to_string());
@@ -63,18 +65,30 @@ async fn histories(algorithm: Algorithm) {
             {
                 refund(&store, &key.take, &receipt).await;
             }
-            let decision = decide(&store, &asked).await;
+            let mut decision = decide(&store, &asked).await;
             let story = format!("{algorithm:?}, {history}, step {step}: {of:?}, {decision:?}");
+            let receipt = charged(&decision);
+            if let Some(receipt) = receipt.as_ref().filter(|_| random.is(15)) {
+                let used = asked
+                    .clone()
+                    .with_cost([1, 70, u64::MAX][random.below(3) as usize]);
+                store.owe(&used, receipt).await.expect("an answer");
+                decision = store.peek(&asked).await.expect("a decision");
+            }
             let [own, back] = names(&asked);
             let (left, of_back) = (server.life(&own), server.life(&back));
             // Nothing that counts is there, unless the test took so long that it went.
             let has_expired = began.elapsed() > Duration::from_millis(900);
-            if let Some(receipt) = charged(&decision) {
-                key.life = key.life.max(life);
+            if let Some(receipt) = receipt {
+                // What is owed may count for longer than a window.
+                let reset = decision.reset_after().as_millis() as u64;
+                key.life = key.life.max(life).max(reset);
                 key.receipts.push(receipt);
-                let reset = i64::try_from(decision.reset_after().as_millis()).expect("some years");
-                let waited = i64::try_from(began.elapsed().as_millis()).expect("short");
-                assert!(left + waited >= reset, "{story}: it lives for {left} ms");
+                let lives = left + began.elapsed().as_millis() as i64;
+                assert!(
+                    lives >= life.max(reset) as i64,
+                    "{story}: it lives for {left} ms"
+                );
             }
             let longest = longest_expiry(key.life);
             let is_right = |left: i64, may_be_absent: bool| {

@@ -4,7 +4,6 @@
 mod access;
 mod damage;
 mod expiries;
-mod refused_writes;
 mod ties;
 
 use crate::prelude::*;
