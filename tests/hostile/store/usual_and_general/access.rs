@@ -40,17 +40,10 @@ async fn ask_all_kinds(store: &RedisStore, server: &Redis, clock: &ManualClock, 
             answers.extend(join_all(others).await);
             check_expiries(server, 100_000, story);
             for (take, answer) in takes.iter().zip(answers) {
-                let receipt = match answer {
-                    Ok(decision) => decision.receipt().filter(|_| pass % 2 == 1),
-                    Err(error) => {
-                        check_kind(error.kind(), story);
-                        None
-                    }
-                };
-                if let Some(receipt) = receipt
-                    && let Err(error) = store.refund(take, &receipt).await
-                {
-                    check_kind(error.kind(), story);
+                check_kind(&answer, story);
+                let receipt = answer.ok().and_then(|it| it.receipt());
+                if let Some(receipt) = receipt.filter(|_| pass % 2 == 1) {
+                    check_kind(&store.refund(take, &receipt).await, story);
                 }
             }
             check_expiries(server, 100_000, story);
@@ -63,11 +56,8 @@ async fn when_connected(store: &RedisStore, take: &Take) -> Result<Decision, Sto
     let began = Instant::now();
     loop {
         let answer = store.take(take).await;
-        let kind = answer.as_ref().map_err(StoreError::kind).err();
-        let is_away = matches!(
-            kind,
-            Some(StoreErrorKind::Unavailable | StoreErrorKind::Timeout)
-        );
+        let away = [StoreErrorKind::Unavailable, StoreErrorKind::Timeout];
+        let is_away = kind(&answer).is_some_and(|kind| away.contains(&kind));
         if !is_away || began.elapsed() > PATIENT {
             return answer;
         }
@@ -75,13 +65,18 @@ async fn when_connected(store: &RedisStore, take: &Take) -> Result<Decision, Sto
     }
 }
 
-fn check_kind(kind: StoreErrorKind, story: &str) {
+/// An answer, or an error that says what is wrong.
+fn check_kind<T>(answer: &Result<T, StoreError>, story: &str) {
     let kinds = [
         StoreErrorKind::Refused,
         StoreErrorKind::WrongType,
         StoreErrorKind::Configuration,
     ];
-    assert!(kinds.contains(&kind), "{story}: {kind:?}");
+    let kind = kind(answer);
+    assert!(
+        kind.is_none_or(|it| kinds.contains(&it)),
+        "{story}: {kind:?}"
+    );
 }
 
 /// A quota is allowed as often as its max, and no more often.
@@ -165,10 +160,8 @@ async fn what_is_allowed_is_charged() {
                 for _ in 0..3 {
                     let answers = answers_of(&store, &takes).await;
                     for (allowed, answer) in allowed.iter_mut().zip(answers) {
-                        match answer {
-                            Ok(decision) => *allowed += u64::from(decision.is_allowed()),
-                            Err(error) => check_kind(error.kind(), command),
-                        }
+                        check_kind(&answer, command);
+                        *allowed += u64::from(is_allowed(&answer));
                     }
                 }
                 check_expiries(&server, i64::MAX, command);

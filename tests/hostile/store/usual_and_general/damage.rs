@@ -10,30 +10,22 @@ const MAX: u64 = 3;
 /// In milliseconds.
 const WINDOW: u64 = 60_000;
 
-/// What stands under a key: a string, or a set with its scores.
-#[derive(Debug, Clone)]
-enum State {
-    Bytes(Vec<u8>),
-    Members(Vec<(Vec<u8>, f64)>),
-}
+/// What stands under a key: the members of a set with their scores, or a string alone.
+type State = Vec<(Vec<u8>, f64)>;
 
 fn read(connection: &mut Connection, algorithm: Algorithm, name: &str) -> State {
-    if algorithm == Algorithm::SlidingLog {
-        return State::Members(connection.zrange_withscores(name, 0, -1).expect("a set"));
+    match algorithm {
+        Algorithm::SlidingLog => connection.zrange_withscores(name, 0, -1).expect("a set"),
+        _ => vec![(connection.get(name).expect("a string"), 0.0)],
     }
-    State::Bytes(connection.get(name).expect("a string"))
 }
 
-fn write(pipe: &mut redis::Pipeline, name: &str, state: &State) {
-    match state {
-        State::Bytes(bytes) => {
-            pipe.set(name, bytes).ignore();
-        }
-        State::Members(members) => {
-            for (member, score) in members {
-                pipe.zadd(name, member, score).ignore();
-            }
-        }
+fn write(pipe: &mut redis::Pipeline, algorithm: Algorithm, name: &str, state: &State) {
+    for (bytes, score) in state {
+        match algorithm {
+            Algorithm::SlidingLog => pipe.zadd(name, bytes, score).ignore(),
+            _ => pipe.set(name, bytes).ignore(),
+        };
     }
     pipe.pexpire(name, 70_000).ignore();
 }
@@ -63,24 +55,21 @@ fn damaged(bytes: &[u8], now: u64) -> Vec<Vec<u8>> {
     all
 }
 
-fn damaged_states(state: &State, now: u64) -> Vec<State> {
-    let members = match state {
-        State::Bytes(bytes) => return damaged(bytes, now).into_iter().map(State::Bytes).collect(),
-        State::Members(members) => members,
-    };
+fn damaged_states(algorithm: Algorithm, state: &State, now: u64) -> Vec<State> {
     let mut all = Vec::new();
-    for (at, (member, score)) in members.iter().enumerate() {
-        let damaged = damaged(member, now).into_iter();
-        let mut others: Vec<_> = damaged.map(|member| (member, *score)).collect();
-        others.extend([0.0, -1.0, f64::NEG_INFINITY, 0.5].map(|score| (member.clone(), score)));
-        for other in others {
-            let mut members = members.clone();
-            members[at] = other;
-            all.push(State::Members(members));
+    for (at, (bytes, score)) in state.iter().enumerate() {
+        let mut with = |other: &[(Vec<u8>, f64)]| {
+            all.push([&state[..at], other, &state[at + 1..]].concat());
+        };
+        for bytes in damaged(bytes, now) {
+            with(&[(bytes, *score)]);
         }
-        let mut fewer = members.clone();
-        fewer.remove(at);
-        all.push(State::Members(fewer));
+        if algorithm == Algorithm::SlidingLog {
+            for score in [0.0, -1.0, f64::NEG_INFINITY, 0.5] {
+                with(&[(bytes.clone(), score)]);
+            }
+            with(&[]);
+        }
     }
     all
 }
@@ -128,15 +117,12 @@ async fn allowed(store: &RedisStore, takes: &[Take], states: &[State], story: &s
         let asked = takes.iter();
         let asked = asked.map(|take| store.take(&take.clone().with_cost(cost)));
         for (at, answer) in join_all(asked).await.into_iter().enumerate() {
-            match answer {
-                Ok(decision) => {
-                    assert!(decision.remaining() <= MAX, "{story}, {at}: {decision:?}");
-                    allowed[at] += if decision.is_allowed() { cost } else { 0 };
-                }
-                Err(error) => {
-                    let is_right = error.kind() == StoreErrorKind::WrongType;
-                    assert!(is_right, "{story}, {cost} of {:?}: {error:?}", states[at]);
-                }
+            let kind = kind(&answer);
+            let is_typed = kind.is_none_or(|it| it == StoreErrorKind::WrongType);
+            assert!(is_typed, "{story}, {cost} of {:?}: {answer:?}", states[at]);
+            if let Ok(decision) = answer {
+                assert!(decision.remaining() <= MAX, "{story}, {at}: {decision:?}");
+                allowed[at] += if decision.is_allowed() { cost } else { 0 };
             }
         }
     }
@@ -152,7 +138,7 @@ async fn each_place(algorithm: Algorithm) {
     let rules = [&quotas[..1], &quotas].map(|of| rule(algorithm, "damaged", of));
     let mut connection = server.connection();
     for (name, state) in states(&server, &store, &clock, algorithm).await {
-        let all = damaged_states(&state, now);
+        let all = damaged_states(algorithm, &state, now);
         for (number, states) in all.chunks(300).enumerate() {
             for rule in &rules {
                 clock.set(now);
@@ -163,7 +149,7 @@ async fn each_place(algorithm: Algorithm) {
                 let mut pipe = redis::pipe();
                 pipe.cmd("FLUSHALL").ignore();
                 for (take, state) in takes.iter().zip(states) {
-                    write(&mut pipe, &names(take)[0], state);
+                    write(&mut pipe, algorithm, &names(take)[0], state);
                 }
                 pipe.exec(&mut connection).expect("is written");
                 let now_allowed = allowed(&store, &takes, states, &story).await;
