@@ -45,7 +45,8 @@ fn keys() -> HashMap<Vec<Part>, Key> {
     let nothing = Key::default().with_nothing();
     let mut texts: Vec<Vec<u8>> = [
         "", "a", "b", "ab", ":", "a:b", "%", "%3A", "%3a", "%25", "~", "~gcra", "{", "}", " ", "+",
-        "\0", "\n", "é", "-", "#", "*", "refunds",
+        "\0", "\n", "é", "-", "#", "*", "refunds", "k", ":k", "k:", "~1", "~1:k", "{k}", "1:k",
+        "ключ", "b:k", "k%3Ak", "}:b:k", "b~1:k", "{b", ":b",
     ]
     .map(|text| text.as_bytes().to_vec())
     .into();
@@ -89,19 +90,56 @@ enum Part {
     Nothing,
 }
 
-/// No two different rules and keys share a name, whatever the paths and the parts of the keys are.
+/// Rules of one subject, and of two, the second of which has quotas of three counts.
+fn rules() -> Vec<Arc<Rule>> {
+    let paths = ["a", "a:b", "a%3Ab", "a~gcra", "b", "refunds", "a:"];
+    let algorithms = [Algorithm::SlidingLog, Algorithm::Gcra];
+    let plain = paths.map(|path| algorithms.map(|algorithm| by(algorithm, path, 1, HOUR)));
+    let mut rules = plain.concat();
+    let paths = [
+        "a", "a:b", "{a}", "a}", "a}:b", "a~1", "~", "a b", "ü:b", "{a}:b",
+    ];
+    let subjects = [
+        "b", "a:b", "{b}", "b}", "b~1", "b~1:k", "~1", "~", " ", "ü", ":", "b:k",
+    ];
+    for (at, path) in paths.into_iter().enumerate() {
+        for pair in subjects.chunks(2) {
+            let subject = |name| Subject::new(name, Everyone).limit(kit::quota(10, HOUR));
+            let costing = |cost| Policy::from(kit::quota(10 + cost, HOUR)).with_cost(cost);
+            let costly = subject(pair[1]).limit(costing(1)).limit(costing(2));
+            let rule = Rule::joint(path, [subject(pair[0]), costly]).expect("a valid rule");
+            rules.push(Arc::new(rule.with_algorithm(Algorithm::ALL[at % 4])));
+        }
+    }
+    rules
+}
+
+/// No two different rules, subjects, costs and keys share a name, whatever they contain.
 #[test]
 fn names_differ() {
     let keys = keys();
     let mut seen = HashMap::new();
-    for path in ["a", "a:b", "a%3Ab", "a~gcra", "b", "refunds", "a:"] {
-        for algorithm in [Algorithm::SlidingLog, Algorithm::Gcra] {
-            let rule = by(algorithm, path, 1, HOUR);
-            for (parts, key) in &keys {
-                let name = Take::new(Arc::clone(&rule), key.clone()).name("p:");
-                assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name:?}");
-                assert!(!name.contains(['{', '}']), "{name:?}");
-                let what = (rule.id().to_owned(), parts);
+    for rule in rules() {
+        let is_joint = !rule.subjects().is_empty();
+        // Of several subjects fewer keys do.
+        let last = Part::Text(b"k".to_vec());
+        let is_left_out =
+            |parts: &[Part]| is_joint && parts.len() > 1 && parts.last() != Some(&last);
+        for (parts, key) in keys.iter().filter(|(parts, _)| !is_left_out(parts)) {
+            let of_each = rule.subjects().iter().map(|it| (it.name(), key.clone()));
+            let take = match is_joint {
+                true => Take::of_subjects(Arc::clone(&rule), of_each).expect("its subjects"),
+                false => Take::new(Arc::clone(&rule), key.clone()),
+            };
+            assert_eq!(take.counts().len(), if is_joint { 4 } else { 1 });
+            for (at, count) in take.counts().iter().enumerate() {
+                let name = count.name("p:");
+                let is_plain = name
+                    .bytes()
+                    .all(|it| it.is_ascii_graphic() && !b"{}".contains(&it));
+                assert!(is_joint || is_plain, "{name:?}");
+                let subject = rule.subjects().get(at.min(1)).map_or("", Subject::name);
+                let what = (format!("{} {at} {subject}", rule.id()), parts);
                 let before = seen.insert(name.clone(), what.clone());
                 // A long part and the same as a secret are both kept as the same hash.
                 let is_the_same = before

@@ -4,8 +4,6 @@
 mod concurrent;
 mod damage;
 mod edges;
-mod names;
-mod refunds;
 mod refused_writes;
 
 use crate::prelude::*;
