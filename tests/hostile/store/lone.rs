@@ -153,12 +153,53 @@ fn spent_by(answer: Result<Decision, StoreError>) -> u64 {
     MAX - answer.expect("a decision").remaining()
 }
 
+/// So many tasks ask for one key so often, and wait for a few turns between: a lock says in which
+/// order they asked, which is that of their charges behind those of before. The first poll is
+/// outside of it: another one may ask and be polled meanwhile.
+async fn charged_in_the_order_of_asking(
+    store: &RedisStore,
+    mine: &Take,
+    (before, tasks, times): (u64, u64, u64),
+) {
+    let each = (store.clone(), mine.clone(), Arc::new(Mutex::new(before)));
+    let tasks = spawn_each(0..tasks, each, move |at, (store, mine, order)| async move {
+        let mut told = Vec::new();
+        for round in 0..times {
+            let (place, pending) = {
+                let mut order = order.lock().expect("no panic");
+                *order += 1;
+                (*order, store.take(&mine))
+            };
+            told.push((place, spent_by(pending.await)));
+            for _ in 0..(round * 7 + at) % 5 {
+                yield_now().await;
+            }
+        }
+        told
+    });
+    let told = done(tasks).await.concat();
+    let overtaken = told.iter().filter(|(place, spent)| place != spent).count();
+    let first = told.iter().find(|(place, spent)| place != spent);
+    assert_eq!(overtaken, 0, "of {}; the first: {first:?}", told.len());
+}
+
 /// The answer comes in time, or an error.
 async fn in_time(
     pending: impl Future<Output = Result<Decision, StoreError>>,
 ) -> Result<Decision, StoreError> {
     let answer = timeout(PATIENT / 4, pending).await;
     answer.expect("law 6: it hangs")
+}
+
+/// A server, a proxy that breaks flights and adds this much to each way, and a store of this
+/// time-out.
+async fn breaking(way: Duration, timeout: Duration) -> (Redis, Proxy, RedisStore) {
+    let server = Redis::start();
+    let proxy = Proxy::start_with_flights(&server.url).await;
+    let (calls, replies) = (way, way);
+    proxy.all(Mode::Delay { calls, replies });
+    let store = connect(&proxy.url, timeout).await;
+    (server, proxy, store)
 }
 
 /// A server, a proxy that adds this much to every round trip, a patient store, and a bystander.

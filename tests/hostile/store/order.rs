@@ -2,6 +2,7 @@
 //! store with the same clock is asked one after another, and has to say the same.
 
 use futures_util::future::BoxFuture;
+use tidegate::store::Change;
 
 use crate::prelude::*;
 
@@ -42,12 +43,10 @@ fn same(at: usize, take: &Take, answer: &Decision, expected: &Decision) {
     assert_eq!(of(answer), of(expected), "question {at}: {take:?}");
 }
 
-/// One question to a store.
+/// One question to a store; of a refund or a reset, what is said to the server and to memory.
 enum Asked {
     Take(Take),
-    /// A refund of an earlier charge, with the receipts of the server and of the memory store.
-    Refund(Take, [Receipt; 2]),
-    Reset(Take),
+    Change(Take, [Change; 2]),
 }
 
 /// The answer to one question.
@@ -55,7 +54,6 @@ enum Asked {
 enum Said {
     Decision(Decision),
     Units(u64),
-    Done,
 }
 
 /// Any question. Refunds are of charges that were answered before.
@@ -65,10 +63,10 @@ fn any_question(
     numbers: &mut Random,
 ) -> Asked {
     match numbers.below(60) {
-        0 => Asked::Reset(any_take(rules, numbers)),
+        0 => Asked::Change(any_take(rules, numbers), [Change::Forget, Change::Forget]),
         1..10 if !charges.is_empty() => {
             let (take, receipts) = &charges[numbers.below(charges.len() as u64) as usize];
-            Asked::Refund(take.clone(), receipts.clone())
+            Asked::Change(take.clone(), receipts.clone().map(Change::Refund))
         }
         _ => Asked::Take(any_take(rules, numbers)),
     }
@@ -81,16 +79,9 @@ fn ask(store: &dyn Store, asked: &Asked, which: usize) -> BoxFuture<'static, Sai
             let answer = store.take(take);
             Box::pin(async { Said::Decision(answer.await.expect("a decision")) })
         }
-        Asked::Refund(take, receipts) => {
-            let answer = store.refund(take, &receipts[which]);
+        Asked::Change(take, changes) => {
+            let answer = store.change(take, &changes[which]);
             Box::pin(async { Said::Units(answer.await.expect("a number")) })
-        }
-        Asked::Reset(take) => {
-            let answer = store.reset(take);
-            Box::pin(async {
-                answer.await.expect("a reset");
-                Said::Done
-            })
         }
     }
 }
@@ -123,10 +114,9 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
         // What is charged in the very microsecond of a reset may be refundable or not: a store may
         // have dropped a count in which nothing counts before.
         let is_reset = |take: &Take| {
-            let mut asked = questions.iter();
-            asked.any(|asked| {
-                matches!(asked, Asked::Reset(reset) if reset.rule().id() == take.rule().id()
-                    && reset.key() == take.key())
+            questions.iter().any(|asked| {
+                matches!(asked, Asked::Change(reset, [Change::Forget, _])
+                    if reset.rule().id() == take.rule().id() && reset.key() == take.key())
             })
         };
         for (asked, answer) in questions.iter().zip(join_all(answers).await) {
@@ -134,18 +124,18 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
             match (asked, answer.expect("no panic"), expected) {
                 (Asked::Take(take), Said::Decision(said), Said::Decision(expected)) => {
                     same(answered, take, &said, &expected);
-                    answered += 1;
                     let receipts = said.receipt().zip(expected.receipt());
                     let receipts = receipts.filter(|_| !is_reset(take));
                     charges.extend(receipts.map(|(a, b)| (take.clone(), [a, b])));
                 }
-                (Asked::Refund(take, _), Said::Units(said), Said::Units(expected)) => {
+                (Asked::Change(_, [Change::Forget, _]), ..) => {}
+                (Asked::Change(take, _), Said::Units(said), Said::Units(expected)) => {
                     assert_eq!(said, expected, "question {answered}: {take:?}");
-                    (answered, refunded) = (answered + 1, refunded + said);
+                    refunded += said;
                 }
-                (Asked::Reset(_), Said::Done, Said::Done) => answered += 1,
                 (_, said, expected) => panic!("{said:?}, and not {expected:?}"),
             }
+            answered += 1;
         }
     }
     assert!(refunded > 0, "of {answered} questions");

@@ -49,12 +49,7 @@ async fn the_connection_breaks() {
 /// hears another caller's answer, whether the caller of the broken one is there or not.
 #[tokio::test]
 async fn a_reply_is_lost_on_a_connection_that_stays() {
-    const WITHIN: Duration = millis(200);
-    let server = Redis::start();
-    let proxy = Proxy::start_with_flights(&server.url).await;
-    let (calls, replies) = (millis(2), millis(2));
-    proxy.all(Mode::Delay { calls, replies });
-    let store = connect(&proxy.url, WITHIN).await;
+    let (server, proxy, store) = breaking(millis(2), millis(200)).await;
     for round in 0..6 {
         let caller = CALLERS[round % 3];
         let path = format!("broken-{round}");

@@ -78,31 +78,3 @@ async fn beyond_the_deadline() {
     let charged = charged(&store, &mine).await;
     assert!((certain..=8).contains(&charged), "{certain} <= {charged}");
 }
-
-/// The server refuses the kept question, for a while or for good: those behind it are answered.
-#[tokio::test]
-async fn when_the_server_refuses() {
-    let (server, _proxy, store, mut bystander) = beside_far(millis(2)).await;
-    run(&server, "SET CurrentLimiter:broken:x nonsense");
-    for round in 0..20_u64 {
-        let path = ["kept", "broken"][round as usize % 2];
-        let mine = take(&rule(path, MAX, HOUR), "x");
-        if round % 4 < 2 {
-            run(&server, "SCRIPT FLUSH");
-        }
-        let kept = polled_once(&store, &mine);
-        sleep(millis(4 * (round % 3))).await;
-        for _ in 0..3 {
-            bystander.ask(&store).await;
-        }
-        match kept.await {
-            Ok(decision) => assert_eq!((decision.is_allowed(), path), (true, "kept")),
-            Err(error) => {
-                let expected = (StoreErrorKind::WrongType, "broken");
-                assert_eq!((error.kind(), path), expected, "{error}");
-            }
-        }
-    }
-    let mine = take(&rule("kept", MAX, HOUR), "x");
-    assert_eq!(charged(&store, &mine).await, 10, "each once");
-}

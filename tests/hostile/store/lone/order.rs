@@ -14,11 +14,10 @@ async fn asked_first_and_polled_last() {
         let first = store.take(&mine);
         let later: Vec<_> = (0..others).map(|_| store.take(&mine)).collect();
         let later = join_all(later).await;
-        let first = first.await.expect("a decision");
-        let spent = |decision: &Decision| MAX - decision.remaining();
-        assert_eq!(spent(&first), 1, "of {others}");
-        for (at, decision) in later.into_iter().enumerate() {
-            assert_eq!(spent(&decision.expect("a decision")), at as u64 + 2);
+        let first = first.await;
+        assert_eq!(spent_by(first), 1, "of {others}");
+        for (at, answer) in later.into_iter().enumerate() {
+            assert_eq!(spent_by(answer), at as u64 + 2);
         }
     }
 }
@@ -127,35 +126,12 @@ async fn any_history_of_one_thread() {
     join_all((0..12).map(any_history)).await;
 }
 
-/// Tasks on several threads ask for one key, each alone most of the time; a lock says in which order
-/// they asked. The first poll is outside of it: another one may ask and be polled meanwhile.
+/// Tasks on several threads ask for one key, each alone most of the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn asked_from_several_threads() {
-    const ASKED: usize = 5_000;
     let (_server, store) = near().await;
     let mine = take(&rule("ordered", MAX, HOUR), "x");
-    let order = Arc::new(Mutex::new(0));
-    let each = (store.clone(), mine.clone(), Arc::clone(&order));
-    let tasks = spawn_each(0..3_u64, each, |at, (store, mine, order)| async move {
-        let mut told = Vec::new();
-        for round in 0..ASKED {
-            let (place, pending) = {
-                let mut order = order.lock().expect("no panic");
-                *order += 1;
-                (*order, store.take(&mine))
-            };
-            let decision = pending.await.expect("a decision");
-            told.push((place, MAX - decision.remaining()));
-            for _ in 0..(round as u64 * 7 + at) % 5 {
-                yield_now().await;
-            }
-        }
-        told
-    });
-    let told = done(tasks).await.concat();
-    let overtaken = told.iter().filter(|(place, spent)| place != spent).count();
-    let first = told.iter().find(|(place, spent)| place != spent);
-    assert_eq!(overtaken, 0, "of {}; the first: {first:?}", told.len());
+    charged_in_the_order_of_asking(&store, &mine, (0, 3, 5_000)).await;
 }
 
 /// A task that has used up what tokio lets it do at a time asks twice: the first take is sent first,
@@ -169,7 +145,7 @@ async fn asked_by_a_task_without_budget() {
         let first = polled_once(&store, &mine);
         let second = polled_once(&store, &mine);
         let (first, second) = tokio::join!(first, second);
-        let told = [first, second].map(|answer| MAX - answer.expect("a decision").remaining());
+        let told = [first, second].map(spent_by);
         assert_eq!(told, [1, 2], "in the order of asking");
     }
 }

@@ -2,11 +2,14 @@
 
 use super::*;
 
-/// The scripts are forgotten before, while, and after a take: each is charged once, none fails.
+/// The scripts are forgotten before, while, and after a take whose caller leaves or keeps it, and
+/// one key is refused for good: each that can be is charged, once, and those behind it are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_are_forgotten() {
     let (server, _proxy, store, mut bystander) = beside_far(millis(3)).await;
-    let gone = take(&rule("gone", MAX, HOUR), "x");
+    let of = |path| take(&rule(path, MAX, HOUR), "x");
+    let (gone, kept) = (of("gone"), of("kept"));
+    run(&server, "SET CurrentLimiter:broken:x nonsense");
     for round in 0..120_u64 {
         if round % 3 == 0 {
             run(&server, "SCRIPT FLUSH");
@@ -17,13 +20,26 @@ async fn scripts_are_forgotten() {
                 run(&server, "SCRIPT FLUSH");
             }
         };
-        if round % 2 == 0 {
-            let patience = Duration::from_micros(round * 97 % 7_000);
-            leave_after(Box::pin(store.take(&gone)), patience).await;
-        }
+        let pending = match round % 4 {
+            1 => Some((polled_once(&store, &kept), None)),
+            3 => Some((
+                polled_once(&store, &of("broken")),
+                Some(StoreErrorKind::WrongType),
+            )),
+            _ => {
+                let patience = Duration::from_micros(round * 97 % 7_000);
+                leave_after(Box::pin(store.take(&gone)), patience).await;
+                None
+            }
+        };
         tokio::join!(bystander.ask(&store), flushes);
+        bystander.ask(&store).await;
+        if let Some((pending, error)) = pending {
+            assert_eq!(kind(&pending.await), error);
+        }
     }
     assert!(charged(&store, &gone).await <= 60, "none twice");
+    assert_eq!(charged(&store, &kept).await, 30, "each once");
 }
 
 /// The server becomes a replica that takes no writes, and another master stands behind its name.

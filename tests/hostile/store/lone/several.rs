@@ -21,33 +21,13 @@ fn several(store: &RedisStore, path: &str, number: usize) -> Vec<Pending> {
 async fn order_while_the_number_swings() {
     let (_server, proxy, store) = far(Duration::ZERO).await;
     let mine = take(&rule("ordered", MAX, HOUR), "x");
-    let order = Arc::new(Mutex::new(0));
+    let mut before = 0;
     for (round, tasks) in [3, 12, 7, 9, 1, 24, 8, 2].into_iter().enumerate() {
         let calls = Duration::from_micros(300 * (round as u64 % 3));
-        proxy.all(Mode::Delay {
-            calls,
-            replies: calls,
-        });
-        let each = (store.clone(), mine.clone(), Arc::clone(&order));
-        let tasks = spawn_each(0..tasks, each, |at, (store, mine, order)| async move {
-            let mut told = Vec::new();
-            for round in 0..300 {
-                let (place, pending) = {
-                    let mut order = order.lock().expect("no panic");
-                    *order += 1;
-                    (*order, store.take(&mine))
-                };
-                let decision = pending.await.expect("a decision");
-                told.push((place, MAX - decision.remaining()));
-                for _ in 0..(round * 7 + at) % 5 {
-                    yield_now().await;
-                }
-            }
-            told
-        });
-        for (place, spent) in done(tasks).await.concat() {
-            assert_eq!(place, spent, "round {round}");
-        }
+        let replies = calls;
+        proxy.all(Mode::Delay { calls, replies });
+        charged_in_the_order_of_asking(&store, &mine, (before, tasks, 300)).await;
+        before += 300 * tasks;
     }
 }
 
@@ -103,32 +83,17 @@ async fn callers_that_leave_or_never_poll() {
 /// The reply of one of several is lost, and the connection stays: nobody hears another one's answer.
 #[tokio::test]
 async fn one_of_their_replies_is_lost() {
-    const WITHIN: Duration = millis(300);
-    let server = Redis::start();
-    let proxy = Proxy::start_with_flights(&server.url).await;
-    let (calls, replies) = (millis(5), millis(5));
-    proxy.all(Mode::Delay { calls, replies });
-    let store = connect(&proxy.url, WITHIN).await;
+    let (server, proxy, store) = breaking(millis(5), millis(300)).await;
     for round in 0..5 {
         let path = format!("broken-{round}");
         proxy.break_flight(FlightFault::Lose(Part::All), &path, 0);
-        let rule_of = |at: usize| {
-            rule(
-                &if at == round {
-                    path.clone()
-                } else {
-                    format!("{round}-{at}")
-                },
-                MAX,
-                HOUR,
-            )
-        };
         // Each has a cost of its own, so that another one's answer is known.
-        let costs = (0..OWN).map(|at| 3 * at as u64 + 1);
-        let takes: Vec<_> = costs
-            .enumerate()
-            .map(|(at, cost)| take(&rule_of(at), "x").with_cost(cost))
-            .collect();
+        let takes = (0..OWN).map(|at| {
+            let other = format!("{round}-{at}");
+            let path = if at == round { &path } else { &other };
+            take(&rule(path, MAX, HOUR), "x").with_cost(3 * at as u64 + 1)
+        });
+        let takes: Vec<_> = takes.collect();
         let pending: Vec<_> = takes.iter().map(|take| polled_once(&store, take)).collect();
         for (take, answer) in takes.iter().zip(join_all(pending).await) {
             if let Ok(decision) = answer {
@@ -136,9 +101,8 @@ async fn one_of_their_replies_is_lost() {
             }
         }
         let began = server.stopwatch();
-        Bystander::new(&format!("after-{round}"))
-            .ask_until_answered(&store, PATIENT / 4)
-            .await;
+        let mut bystander = Bystander::new(&format!("after-{round}"));
+        bystander.ask_until_answered(&store, PATIENT / 4).await;
         let waited = began.waited();
         assert!(waited < millis(1_500), "{waited:?}");
     }
