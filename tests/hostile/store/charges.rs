@@ -79,26 +79,6 @@ async fn the_largest_costs() {
     }
 }
 
-/// The store has lost its data: nothing of what counts there by now is given back.
-#[tokio::test]
-async fn a_store_that_lost_its_data() {
-    let stores = Stores::start().await;
-    let clocked = &stores.all[1];
-    for algorithm in Algorithm::ALL {
-        let take = hourly(algorithm, "lost", 5, 5);
-        let early = clocked.charge(&take).await;
-        let other = clocked.charge(&hourly(algorithm, "lost-half", 5, 2)).await;
-        run(&stores.server, "FLUSHALL");
-        assert_eq!(give_back(&other).await, 0, "{algorithm:?}");
-        // The log's entries are a millisecond long.
-        clocked.advance(millis(1));
-        let late = clocked.charge(&take).await;
-        assert_eq!(give_back(&early).await, 0, "{algorithm:?}");
-        assert_eq!(clocked.remaining(&take).await, 0, "{algorithm:?}");
-        assert_eq!(give_back(&late).await, 5, "{algorithm:?}");
-    }
-}
-
 /// A server far away, and a store that callers share.
 async fn shared_far() -> (Redis, Proxy, Arc<dyn Store>) {
     let (server, proxy, store) = far(millis(10)).await;

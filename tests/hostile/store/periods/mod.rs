@@ -66,19 +66,14 @@ impl Answer {
 
     /// As a process prints it.
     fn line(&self) -> String {
-        let Self {
-            key,
-            asked,
-            answered,
-            what,
-            units,
-            end,
-            left,
-        } = *self;
-        let what = what as u64;
+        let (asked, answered, what) = (self.asked, self.answered, self.what as u64);
+        let numbers = [
+            self.key, asked, answered, what, self.units, self.end, self.left,
+        ];
         format!(
-            "{} {key} {asked} {answered} {what} {units} {end} {left}",
-            Self::WORD
+            "{} {}",
+            Self::WORD,
+            numbers.map(|it| it.to_string()).join(" ")
         )
     }
 
@@ -137,14 +132,23 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(store: &RedisStore, rule: &Arc<Rule>, seed: u64) -> Self {
-        Self {
+    /// One with each of these seeds asks until then.
+    fn spawn_each(
+        (store, rule): (&RedisStore, &Arc<Rule>),
+        seeds: std::ops::Range<u64>,
+        now: fn() -> u64,
+        until: Instant,
+    ) -> Vec<JoinHandle<Vec<Answer>>> {
+        let callers = seeds.map(|seed| Self {
             store: store.clone().timeout(LIMIT),
             rule: Arc::clone(rule),
             random: Random::new(seed),
             charged: Vec::new(),
-            now: kit::unix_micros,
-        }
+            now,
+        });
+        callers
+            .map(|it| tokio::spawn(it.ask_until(until)))
+            .collect()
     }
 
     /// Asks without many pauses until then.
@@ -237,8 +241,9 @@ impl History {
         shown.any(is_it)
     }
 
-    /// Checks all that is promised.
-    fn check(&self, case: &str) {
+    /// Checks all that is promised, and what the server says at last.
+    async fn check(&self, store: &RedisStore, rule: &Arc<Rule>, case: &str) {
+        self.row(case);
         let bounds = self.charged();
         for ((key, end), (least, _)) in &bounds {
             assert!(
@@ -252,6 +257,7 @@ impl History {
             let took = Duration::from_micros(answer.answered.saturating_sub(answer.asked));
             assert!(took < LIMIT + kit::load::HICCUP, "{case}: {answer:?}");
         }
+        self.check_counts(store, rule, case).await;
     }
 
     /// What is charged for each key before each end: at least, and what takes without an answer may

@@ -34,12 +34,8 @@ async fn worker_takes_from_a_budget() {
     let until = Instant::now() + Duration::from_micros(until.saturating_sub(true_micros()));
     let store = connect(&words[0], PATIENT).await;
     let rule = budget(&Period::DAY);
-    let callers = (0..3).map(|at| {
-        let mut caller = Caller::new(&store, &rule, 100 * seed + at);
-        caller.now = true_micros;
-        tokio::spawn(caller.ask_until(until))
-    });
-    let callers: Vec<_> = callers.collect();
+    let seeds = 100 * seed..100 * seed + 3;
+    let callers = Caller::spawn_each((&store, &rule), seeds, true_micros, until);
     let limits = Limits::new([Rule::clone(&rule)]).store(store.timeout(PATIENT));
     let limits = limits.on_crossing([0.5, 1.0], async |crossing: Crossing| {
         let end = crossing.until.duration_since(std::time::UNIX_EPOCH);
@@ -90,12 +86,8 @@ async fn processes_whose_clocks_are_off_share_a_budget() {
         clocks: vec![Clock::new(ahead)],
         answers: answers.collect(),
     };
-    history.row("four processes");
-    history.check("four processes");
-    let store = connect(&server.url, PATIENT).await;
-    history
-        .check_counts(&store, &budget(&Period::DAY), "four processes")
-        .await;
+    let (store, rule) = (connect(&server.url, PATIENT).await, budget(&Period::DAY));
+    history.check(&store, &rule, "four processes").await;
     let ends: BTreeSet<_> = history.of(What::Allowed).map(|it| it.end).collect();
     let day = 86_400 * MILLION;
     assert_eq!(Vec::from_iter(ends), [end, end + day]);
