@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 
-use kit::page::{App, empty};
+use kit::page::{App};
 use tidegate::rule::Lockout;
 
 use super::*;
@@ -260,14 +260,6 @@ async fn the_page() {
     let joint = Rule::joint("login", [subject("net"), subject("user")]).expect("valid");
     let joint = joint.with_lockout(lockout().on(["401"]).subject("user"));
     let joint = joint.expect("it makes sense");
-    let guess = |user: &str| {
-        let mut request = empty(Method::GET, "/login");
-        for (name, value) in [("x-user", user), ("x-net", "n"), ("x-status", "401")] {
-            let value = HeaderValue::from_str(value).expect("a value");
-            request.headers_mut().insert(name, value);
-        }
-        request
-    };
     let single = locked(lockout());
     for (rule, key) in [(single, "login/alice"), (joint, "login>user/alice")] {
         let World { limits, app } = World::paused([rule]);
@@ -275,17 +267,18 @@ async fn the_page() {
         let router = app.nest_service("/limits", page);
         let steps = "
             key KEY; /locked_out_s = null; /allowed = true
-            ask alice x4 = 401 401 401 429
+            ask GUESS x4 = 401 401 401 429
             key KEY; /locked_out_s in 3599.000001..3600; /locked_out_times = 1; /allowed = false
             wait 7200000; key KEY; /locked_out_s = null; /allowed = true
-            ask alice x4 = 401 401 401 429
+            ask GUESS x4 = 401 401 401 429
             key KEY; /locked_out_s in 7198.000001..7200; /locked_out_times = 2; /allowed = false
-            wait 7200000; ask alice x4
+            wait 7200000; ask GUESS x4
             key KEY; /locked_out_times = 3
             reset KEY; /found = true; key KEY; /locked_out_s = null
-            ask alice = 401";
+            ask GUESS = 401";
         let steps = steps.replace("KEY", key);
-        kit::page_steps::play(&[("", &App { limits, router })], guess, &steps).await;
+        let steps = steps.replace("GUESS", "login/alice, x-net: n, x-status: 401");
+        App { limits, router }.play(&steps).await;
     }
 }
 
