@@ -243,10 +243,10 @@ fn parsed(json: &str) -> Value {
 /// What a pointer finds, in which `key=bob` is the element of a list with this member.
 fn at<'a>(seen: &'a Value, pointer: &str) -> &'a Value {
     let parts = pointer.trim_start_matches('.').split('/');
-    let parts = parts.filter(|it| !it.is_empty());
-    let found = parts.fold(Some(seen), |seen, part| match part.split_once('=') {
-        Some((name, value)) => seen?.as_array()?.iter().find(|it| it[name] == value),
-        None => seen?.pointer(&format!("/{part}")),
+    let mut parts = parts.filter(|it| !it.is_empty());
+    let found = parts.try_fold(seen, |seen, part| match part.split_once('=') {
+        Some((name, value)) => seen.as_array()?.iter().find(|it| it[name] == value),
+        None => seen.pointer(&format!("/{part}")),
     });
     found.unwrap_or(&Value::Null)
 }
