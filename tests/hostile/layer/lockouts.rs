@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 
-use kit::page::{App};
+use kit::page::App;
 use tidegate::rule::Lockout;
 
 use super::*;
