@@ -111,23 +111,3 @@ async fn a_block_under_async_trait_is_limited() {
     assert_eq!(service.lengths(&["a", "bc"]).await, Ok(vec![]));
     assert_eq!(service.name(), "alice");
 }
-
-trait Jobs {
-    fn run(&self) -> impl Future<Output = Result<u8, Error>> + Send;
-}
-
-#[limited("export", key = self.user, limits = self.limits)]
-impl Jobs for Reports {
-    async fn run(&self) -> Result<u8, Error> {
-        tokio::task::yield_now().await;
-        Ok(1)
-    }
-}
-
-#[tokio::test]
-async fn a_block_of_a_trait_with_async_methods_is_limited() {
-    let reports = reports();
-    let first = tokio::spawn(async move { (reports.run().await, reports.run().await) });
-    let answers = first.await.expect("no panic");
-    assert_eq!(answers, (Ok(1), Err(Error::Refused)));
-}

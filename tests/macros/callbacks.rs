@@ -29,18 +29,6 @@ async fn busy(_: Failed) -> Result<u32, Error> {
     Err(Error::Own)
 }
 
-#[tokio::test]
-async fn two_callbacks_answer_everything() {
-    #[limited("export", key = key(known), limits = limits, degrade = last_report, on_error = busy)]
-    async fn export(limits: &Limits, known: bool) -> Result<u32, Error> {
-        Ok(7)
-    }
-    let limits = once();
-    assert_eq!(export(&limits, true).await, Ok(7));
-    assert_eq!(export(&limits, true).await, Ok(0));
-    assert_eq!(export(&limits, false).await, Err(Error::Own));
-}
-
 /// A rule that proceeds where the store fails comes before the callbacks.
 #[tokio::test]
 async fn what_the_rule_says_comes_first() {

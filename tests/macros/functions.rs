@@ -9,41 +9,6 @@ use tidegate::{Key, Limits, limited};
 
 use crate::{Error, once};
 
-struct User {
-    id: String,
-    name: String,
-}
-
-fn alice() -> User {
-    let (id, name) = ("alice".into(), "Alice".into());
-    User { id, name }
-}
-
-#[tokio::test]
-async fn each_key_has_its_own_count() {
-    #[limited("export", key = id, limits = limits)]
-    async fn export(limits: &Limits, id: u64) -> Result<u64, Error> {
-        Ok(id)
-    }
-    let limits = once();
-    assert_eq!(export(&limits, 1).await, Ok(1));
-    assert_eq!(export(&limits, 1).await, Err(Error::Refused));
-    assert_eq!(export(&limits, 2).await, Ok(2));
-}
-
-#[tokio::test]
-async fn the_key_is_borrowed_and_the_body_owns_its_arguments() {
-    /// Its own docs stay, and so do other attributes.
-    #[limited("export", key = user.id, limits = limits)]
-    #[allow(clippy::needless_pass_by_value)]
-    async fn export(limits: Limits, user: User) -> Result<(String, String), Error> {
-        drop(limits);
-        Ok((user.id, user.name))
-    }
-    let pair = ("alice".into(), "Alice".into());
-    assert_eq!(export(once(), alice()).await, Ok(pair));
-}
-
 #[tokio::test]
 async fn keys_are_fields_elements_calls_and_values() {
     #[limited("export", key = ids[1], limits = limits)]
@@ -71,7 +36,14 @@ async fn keys_are_fields_elements_calls_and_values() {
     async fn of_subject(limits: &Limits, user: &str) -> Result<(), Error> {
         Ok(())
     }
+    #[limited("export", key = user.0, limits = limits)]
+    async fn of_field(limits: Limits, user: (String, String)) -> Result<(String, String), Error> {
+        drop(limits);
+        Ok((user.0, user.1))
+    }
     let limits = once();
+    let user = ("alice".to_owned(), "Alice".to_owned());
+    assert_eq!(of_field(once(), user.clone()).await, Ok(user));
     let ids = vec!["a".to_owned(), "b".to_owned()];
     assert_eq!(of_element(&limits, ids.clone()).await, Ok(ids));
     assert_eq!(of_slice(&limits, "abcd").await, Ok(()));
@@ -169,24 +141,14 @@ async fn arguments_may_be_patterns_mutable_generic_and_borrowed() {
 }
 
 #[tokio::test]
-async fn a_future_is_as_sendable_as_the_body() {
-    fn is_send<T: Send>(value: T) -> T {
-        value
-    }
-    #[limited("export", key = name, limits = limits)]
-    async fn sendable(limits: &Limits, name: String) -> Result<usize, Error> {
-        tokio::task::yield_now().await;
-        Ok(name.len())
-    }
+async fn a_body_may_hold_what_is_not_send() {
     #[limited("report", key = Everyone, limits = limits)]
     async fn local(limits: &Limits) -> Result<u32, Error> {
         let shared = Rc::new(7);
         tokio::task::yield_now().await;
         Ok(*shared)
     }
-    let limits = once();
-    assert_eq!(is_send(sendable(&limits, "alice".into())).await, Ok(5));
-    assert_eq!(local(&limits).await, Ok(7));
+    assert_eq!(local(&once()).await, Ok(7));
 }
 
 #[tokio::test]

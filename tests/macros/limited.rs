@@ -3,7 +3,6 @@
 mod blocks;
 mod callbacks;
 mod functions;
-mod handlers;
 mod refusals;
 mod unusual;
 

@@ -1,4 +1,4 @@
-//! Handlers of axum with all kinds of extractors.
+//! Handlers of axum with all kinds of extractors, and jobs without a request.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRef, Path, Request, State};
@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use tidegate::key::Everyone;
 use tidegate::layer::{CallError, Refused};
 use tidegate::{Denied, Failed, Limits, limited};
 use tower::ServiceExt;
@@ -48,6 +49,39 @@ async fn by_state(method: Method, app: State<App>, body: Bytes) -> Response {
     format!("{method} {}", body.len()).into_response()
 }
 
+#[limited("export", key = user, limits = limits)]
+async fn export(State(limits): State<Limits>, Path(user): Path<String>) -> impl IntoResponse {
+    user
+}
+
+#[limited("report", key = Everyone, limits = limits)]
+async fn report(State(limits): State<Limits>, request: Request) -> Result<String, Failure> {
+    let path = request.uri().path().to_owned();
+    let body = axum::body::to_bytes(request.into_body(), 100).await;
+    Ok(format!("{path} {}", body.map_err(|_| Failure::Body)?.len()))
+}
+
+#[derive(Debug)]
+enum Failure {
+    Refused(Refused),
+    Body,
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Refused(refused) => refused.into_response(),
+            Self::Body => StatusCode::BAD_REQUEST.into_response(),
+        }
+    }
+}
+
 async fn by_hand(
     State(limits): State<Limits>,
     request: Request,
@@ -80,6 +114,21 @@ async fn extractors_and_responses() {
         .route("/report", get(by_state).post(by_state))
         .route("/by-hand", post(by_hand))
         .with_state(App { limits: once() });
+    let other = Router::new()
+        .route("/export/{user}", get(export))
+        .route("/report", post(report))
+        .with_state(once());
+    for (method, path, expected) in [
+        ("GET", "/export/alice", (200, Some("alice"))),
+        ("GET", "/export/alice", (429, None)),
+        ("GET", "/export/bob", (200, Some("bob"))),
+        ("POST", "/report", (200, Some("/report 3"))),
+        ("POST", "/report", (429, None)),
+    ] {
+        let (status, body) = ask(&other, method, path).await;
+        assert_eq!(status, expected.0, "{path}: {body}");
+        assert!(expected.1.is_none_or(|it| it == body), "{path}: {body}");
+    }
     let (status, body) = ask(&app, "POST", "/export/alice/pdf").await;
     assert_eq!(status, 200, "{body}");
     assert!(body.contains("\"body\":[1]"), "{body}");
@@ -90,4 +139,20 @@ async fn extractors_and_responses() {
     assert_eq!(ask(&app, "GET", "/report").await, (200, "GET 3".into()));
     assert_eq!(ask(&app, "POST", "/by-hand").await, (200, "3".into()));
     assert_eq!(ask(&app, "POST", "/by-hand").await.0, 429);
+}
+
+#[tokio::test]
+async fn a_job_is_spawned() {
+    #[limited("report", key = Everyone, limits = limits)]
+    async fn nightly(limits: Limits) -> Result<u32, Failure> {
+        tokio::task::yield_now().await;
+        Ok(7)
+    }
+    let limits = once();
+    let first = tokio::spawn(nightly(limits.clone()))
+        .await
+        .expect("no panic");
+    assert_eq!(first.ok(), Some(7));
+    let second = tokio::spawn(nightly(limits)).await.expect("no panic");
+    assert!(matches!(second, Err(Failure::Refused(_))));
 }
