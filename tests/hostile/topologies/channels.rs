@@ -9,14 +9,6 @@ use kit::process::Process;
 
 use crate::prelude::*;
 
-fn with_replicas() -> Plan {
-    Plan {
-        replicas: 1,
-        node_timeout: 2_000,
-        ..Plan::default()
-    }
-}
-
 /// A cluster, and a lock of its first master, which two processes want.
 struct Contended {
     cluster: Cluster,
@@ -118,7 +110,7 @@ async fn a_slot_that_moves() {
 /// A replica takes over, at the command of an operator.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_promoted() {
-    let contended = Contended::start(&with_replicas()).await;
+    let contended = Contended::start(&Plan::with_replicas()).await;
     for (from, to) in [(0, 3), (3, 0)] {
         let (guard, waiting) = contended.waiting_at(from).await;
         contended.cluster.promote(to).await;
@@ -130,7 +122,7 @@ async fn a_replica_that_is_promoted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_dies() {
     for _ in 0..3 {
-        let mut contended = Contended::start(&with_replicas()).await;
+        let mut contended = Contended::start(&Plan::with_replicas()).await;
         let (guard, waiting) = contended.waiting_at(0).await;
         sleep(millis(100)).await;
         let died = Instant::now();
@@ -191,7 +183,7 @@ async fn permits_that_come_back() {
 /// free for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contended_while_it_moves() {
-    let contended = Contended::start(&with_replicas()).await;
+    let contended = Contended::start(&Plan::with_replicas()).await;
     let seconds = from_env("TIDEGATE_MOVING_SECONDS", 6);
     let (ledger, until) = (Ledger::default(), Instant::now() + seconds * SECOND);
     // Since when the lock is free, with all its keys at one master; and for how long at most.

@@ -7,15 +7,6 @@ use crate::prelude::*;
 
 const MAX: u64 = 1_000_000;
 
-/// A cluster whose masters have a replica each, which soon takes over.
-fn with_replicas() -> Cluster {
-    Cluster::start(&Plan {
-        replicas: 1,
-        node_timeout: 2_000,
-        ..Plan::default()
-    })
-}
-
 /// A store, two loads, and when the fault begins.
 async fn begin(cluster: &Cluster, victim: usize) -> (RedisStore, (Load, Load), Instant) {
     let store = store(cluster.url()).await;
@@ -64,7 +55,7 @@ fn unharmed(report: &Report) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_master_is_replaced_by_its_replica() {
-    let mut cluster = with_replicas();
+    let mut cluster = Cluster::start(&Plan::with_replicas());
     let (store, idle) = (store(cluster.url()).await, store(cluster.url()).await);
     let (hurt, unhurt) = loads(&cluster, &store, 0).await;
     let fault = Instant::now();
@@ -124,7 +115,7 @@ async fn a_hung_master_holds_up_only_its_own_slots() {
 /// And if it has a replica, that one is found, though the old connection does not break.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_master_is_replaced_by_its_replica() {
-    let cluster = with_replicas();
+    let cluster = Cluster::start(&Plan::with_replicas());
     let (_store, (hurt, unhurt), fault) = begin(&cluster, 0).await;
     cluster.nodes[0].signal("STOP");
     cluster.nodes[3].becomes("master").await;

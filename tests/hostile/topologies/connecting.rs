@@ -1,11 +1,10 @@
-//! Connecting takes its whole time where nobody answers, and where a certificate is not trusted.
+//! Connecting takes its whole time where nobody answers, and where a certificate is not trusted. A
+//! connection that is well, and slow, is kept.
+
+use futures_util::future::try_join_all;
+use kit::load::{store, take};
 
 use crate::prelude::*;
-
-async fn error(url: &str) -> tidegate::StoreError {
-    let connected = RedisStore::connect(url).await;
-    connected.expect_err("nothing to connect to")
-}
 
 /// The default time-out is short for a process that is starved, so it asks again.
 #[test]
@@ -38,9 +37,36 @@ fn ready_beside_two_busy_loops() {
 #[tokio::test]
 async fn tls_is_not_plain() {
     let server = Server::start();
-    let error = error(&server.url.replace("redis://", "rediss://")).await;
+    let tls = server.url.replace("redis://", "rediss://");
+    let error = RedisStore::connect(&tls).await.expect_err("no TLS");
     let kinds = [StoreErrorKind::Unavailable, StoreErrorKind::Timeout];
     assert!(kinds.contains(&error.kind()), "{error}");
+}
+
+/// Callers that give up, and those that drop their questions, tell nothing about the connection: it
+/// answers others.
+#[tokio::test]
+async fn giving_up_costs_no_connection() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = store(&proxy.url).await;
+    let batch: Vec<_> = (0..50).map(|at| take(&format!("p{at}"), 1_000)).collect();
+    let all = |store: &RedisStore| try_join_all(batch.iter().map(|take| store.take(take)));
+    all(&store).await.expect("decisions");
+    proxy.delay(Duration::ZERO, millis(40));
+    let stalls = Stalls::watch(&[&proxy.url], millis(80)).await;
+    let before = proxy.accepted();
+    let hasty = store.clone().timeout(millis(5));
+    for _ in 0..30 {
+        let error = all(&hasty).await.expect_err("nobody answers");
+        assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+        drop(all(&store));
+    }
+    all(&store).await.expect("decisions");
+    // A machine that stands still for longer than silence is tolerated proves nothing.
+    if stalls.longest().is_none() {
+        assert_eq!(proxy.accepted(), before, "the connection was well");
+    }
 }
 
 /// A certificate that the system trusts is good, and another is not.
@@ -73,8 +99,7 @@ mod tls {
         let Ok(url) = std::env::var(URL) else { return };
         let store = RedisStore::connect(&url).await.expect("a trusted server");
         let store = store.timeout(PATIENT);
-        let one = take(&rule("p", 1, HOUR), "");
-        assert!(is_allowed(&store.take(&one).await));
+        assert!(is_allowed(&store.take(&take("p", 1)).await));
     }
 
     #[test]

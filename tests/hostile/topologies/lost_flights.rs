@@ -112,7 +112,7 @@ impl Load {
             let (stop, records) = (Arc::clone(&stop), Arc::clone(&records));
             let world = Arc::clone(world);
             tasks.spawn(async move {
-                for round in next_rounds(&world) {
+                for round in world.next_rounds() {
                     for &(kind, caller) in &turn {
                         let asked = Instant::now();
                         let trouble = world.ask(kind, caller, round).await.err();
@@ -171,24 +171,26 @@ impl Load {
     }
 }
 
-/// Rounds that no load of this world has had before: their names are fresh.
-fn next_rounds(world: &World) -> impl Iterator<Item = u64> + use<> {
-    let first = 1_000_000 * world.next_load();
-    first..
+/// What a fault has hit, if anything within three seconds: a flight whose connection breaks
+/// meanwhile is not hit.
+async fn traced(proxy: &Proxy) -> Option<FaultTrace> {
+    let armed = Instant::now();
+    while armed.elapsed() < Duration::from_secs(3) {
+        let trace = proxy.fault_trace();
+        if trace.hit.is_some() {
+            return Some(trace);
+        }
+        sleep(millis(1)).await;
+    }
+    None
 }
 
 /// Waits until the fault has hit a flight.
 async fn hit(world: &World, fault: FlightFault, contains: &str) -> FaultTrace {
     for _ in 0..5 {
         world.proxies[0].break_flight(fault, contains, 0);
-        let armed = Instant::now();
-        // A flight whose connection breaks meanwhile is not hit.
-        while armed.elapsed() < Duration::from_secs(3) {
-            let trace = world.proxies[0].fault_trace();
-            if trace.hit.is_some() {
-                return trace;
-            }
-            sleep(millis(1)).await;
+        if let Some(trace) = traced(&world.proxies[0]).await {
+            return trace;
         }
     }
     panic!("{fault:?}: no flight with {contains}");

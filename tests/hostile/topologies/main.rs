@@ -8,7 +8,6 @@ mod cluster;
 mod cluster_faults;
 mod connecting;
 mod credentials;
-mod giving_up;
 mod lost_flights;
 mod prelude;
 mod rotations;

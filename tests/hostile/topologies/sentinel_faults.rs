@@ -6,20 +6,6 @@ use crate::prelude::*;
 
 const MAX: u64 = 1_000_000;
 
-/// Waits until the sentinels name another master, and tells which of the servers it is.
-async fn new_master(redis: &Sentinels, old: u16) -> usize {
-    let started = Instant::now();
-    loop {
-        let port = redis.master();
-        if port != old {
-            let found = redis.servers.iter().position(|server| server.port == port);
-            return found.expect("one of ours");
-        }
-        assert!(started.elapsed() < 150 * SECOND, "no failover");
-        sleep(millis(5)).await;
-    }
-}
-
 /// What the server has counted of the take.
 async fn counted(store: &RedisStore) -> u64 {
     let peek = take("p", MAX).looking();
@@ -57,7 +43,7 @@ async fn a_dead_master_is_replaced() {
     sleep(millis(300)).await;
     let fault = Instant::now();
     redis.servers[0].kill();
-    new_master(&redis, old).await;
+    until("a failover", || redis.master() != old).await;
     let named = fault.elapsed();
     let report = decided_in_time(load).await;
     let row = format!("kill -9 of the master; the new one is named after {named:?}");
@@ -81,7 +67,7 @@ async fn a_failover_on_command_is_followed_under_load() {
     let (store, old, load) = loaded(&redis).await;
     let fault = Instant::now();
     redis.fail_over();
-    new_master(&redis, old).await;
+    until("a failover", || redis.master() != old).await;
     let named = fault.elapsed();
     // The old master is made a replica some ten seconds later, and takes writes until then.
     let clients = || redis.servers[1].run::<String>("CLIENT LIST TYPE normal");
@@ -104,7 +90,7 @@ async fn a_hung_master_is_replaced() {
     let (_store, old, load) = loaded(&redis).await;
     let fault = Instant::now();
     redis.servers[0].signal("STOP");
-    new_master(&redis, old).await;
+    until("a failover", || redis.master() != old).await;
     let named = fault.elapsed();
     let report = decided_in_time(load).await;
     let row = format!("SIGSTOP of the master; the new one is named after {named:?}");

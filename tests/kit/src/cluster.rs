@@ -30,6 +30,17 @@ impl Default for Plan {
     }
 }
 
+impl Plan {
+    /// Each master has a replica, which soon takes over.
+    pub fn with_replicas() -> Self {
+        Self {
+            replicas: 1,
+            node_timeout: 2_000,
+            ..Self::default()
+        }
+    }
+}
+
 /// The name of a node, and the epoch of its slots, of a line of `CLUSTER NODES`.
 fn epoch(line: &str) -> (String, String) {
     let words: Vec<_> = line.split(' ').collect();
@@ -188,20 +199,20 @@ impl Cluster {
     /// The same from the node that is known to have the slot; tells to which one.
     pub fn begin_move_from(&self, slot: usize, from: usize) -> usize {
         let to = (from + 1) % self.masters;
+        self.begin(slot, from, to);
+        to
+    }
+
+    fn begin(&self, slot: usize, from: usize, to: usize) {
         let [source, target] = [self.id(from), self.id(to)];
         self.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
         self.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
-        to
     }
 
     /// Moves a slot with its keys from one master to another.
     pub fn move_slot(&self, slot: usize, from: usize, to: usize) {
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
-        target.run::<()>(&format!(
-            "CLUSTER SETSLOT {slot} IMPORTING {}",
-            self.id(from)
-        ));
-        source.run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", self.id(to)));
+        self.begin(slot, from, to);
         loop {
             let keys: Vec<String> = source.run(&format!("CLUSTER GETKEYSINSLOT {slot} 1000"));
             if keys.is_empty() {

@@ -1,8 +1,5 @@
 //! Callers of all kinds, each of whom recognises an answer that is another caller's.
 
-use redis::aio::MultiplexedConnection;
-use tokio::sync::OnceCell;
-
 use super::*;
 
 /// One kind of question. Callers of one kind have different numbers, and hear different answers.
@@ -100,9 +97,6 @@ pub(super) struct World {
     pub(super) redis: Redis,
     /// Another process.
     pub(super) other: Redis,
-    /// The address that the other process knows.
-    beside: String,
-    truth: OnceCell<MultiplexedConnection>,
     store: RedisStore,
     owned: Vec<Take>,
     owners: Vec<Owner>,
@@ -135,41 +129,29 @@ impl World {
     pub(super) async fn over(proxies: Vec<Proxy>, url: &str, beside: &str, label: &str) -> Self {
         let redis = connected(url).await.timeout(TIMEOUT);
         let other = handle(beside).await;
-        Self::with(proxies.into(), redis, other, beside, label).await
-    }
-
-    /// The same names for a new handle of the process.
-    pub(super) fn moved(&self, proxy: Proxy, redis: Redis) -> Self {
-        let redis = redis.timeout(TIMEOUT);
-        let other = self.other.clone();
-        let mut world = Self::bare(vec![proxy].into(), redis, other, &self.beside, &self.label);
-        world.owned.clone_from(&self.owned);
-        world
-    }
-
-    async fn with(
-        proxies: Arc<[Proxy]>,
-        redis: Redis,
-        other: Redis,
-        beside: &str,
-        label: &str,
-    ) -> Self {
-        let mut world = Self::bare(proxies, redis, other, beside, label);
+        let mut world = Self::bare(proxies.into(), redis, other, label);
         world.charge().await;
         world.stock().await;
         world.lock().await;
         world
     }
 
+    /// The same names for a new handle of the process.
+    pub(super) fn moved(&self, proxy: Proxy, redis: Redis) -> Self {
+        let redis = redis.timeout(TIMEOUT);
+        let other = self.other.clone();
+        let mut world = Self::bare(vec![proxy].into(), redis, other, &self.label);
+        world.owned.clone_from(&self.owned);
+        world
+    }
+
     /// One for which nothing is prepared.
-    fn bare(proxies: Arc<[Proxy]>, redis: Redis, other: Redis, beside: &str, label: &str) -> Self {
+    fn bare(proxies: Arc<[Proxy]>, redis: Redis, other: Redis, label: &str) -> Self {
         Self {
             proxies,
             store: RedisStore::of(&redis).timeout(TIMEOUT),
             redis,
             other,
-            beside: beside.to_owned(),
-            truth: OnceCell::new(),
             owned: Vec::new(),
             owners: (0..CALLERS).map(|_| Owner::new()).collect(),
             label: label.to_owned(),
@@ -183,9 +165,9 @@ impl World {
         self.proxies.iter().map(Proxy::accepted).sum()
     }
 
-    /// How many loads it had before this one.
-    pub(super) fn next_load(&self) -> u64 {
-        self.loads.fetch_add(1, Ordering::Relaxed)
+    /// Rounds that no load of this world has had before: their names are fresh.
+    pub(super) fn next_rounds(&self) -> impl Iterator<Item = u64> + use<> {
+        1_000_000 * self.loads.fetch_add(1, Ordering::Relaxed)..
     }
 
     fn name(&self, kind: &str, at: u64) -> String {
@@ -365,7 +347,7 @@ impl World {
         let Some(guard) = lock.try_lock().await? else {
             return Err(Trouble::Wrong("another has it, but nobody wants it".into()));
         };
-        let held = self.is_there(&name).await;
+        let held = self.is_locked(&name).await;
         expect(held || !guard.is_held(), || "a guard without a lock".into())?;
         match guard.release().await {
             Err(error) if error.kind() == LockErrorKind::NotHeld => {
@@ -373,24 +355,16 @@ impl World {
             }
             released => {
                 released?;
-                let held = self.is_there(&name).await;
+                let held = self.is_locked(&name).await;
                 expect(!held, || "released, and still locked".into())
             }
         }
     }
 
-    async fn is_there(&self, name: &str) -> bool {
-        let connect = async || {
-            let client = redis::Client::open(&*self.beside).expect("a valid address");
-            let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENT));
-            let config = config.set_connection_timeout(Some(PATIENT));
-            let connection = client.get_multiplexed_async_connection_with_config(&config);
-            connection.await.expect("a running server")
-        };
-        let mut truth = self.truth.get_or_init(connect).await.clone();
-        let mut exists = redis::cmd("EXISTS");
-        let answer = exists.arg(name).query_async(&mut truth).await;
-        answer.expect("a running server")
+    /// As the other process sees it.
+    async fn is_locked(&self, name: &str) -> bool {
+        let locked = Lock::new(&self.other, name).is_locked().await;
+        locked.expect("a running server")
     }
 
     async fn look(&self, at: u64, round: u64) -> Outcome {

@@ -31,10 +31,7 @@ async fn any_flight(fault: FlightFault) {
 
 /// Waits until the fault has hit; then everybody is answered, and by nobody else's answer.
 async fn recovers(world: &World, load: Load, case: &str) {
-    let armed = Instant::now();
-    while world.proxies[0].fault_trace().hit.is_none() && armed.elapsed() < millis(3_000) {
-        sleep(millis(1)).await;
-    }
+    let _ = traced(&world.proxies[0]).await;
     let began = Instant::now();
     load.all_answered(began).await;
     let took = began.elapsed();

@@ -6,11 +6,22 @@ use super::*;
 /// Those that ask the other process as well, or want a lock of a name of its own each time.
 const OTHERS: [Kind; 4] = [Kind::Refund, Kind::Reset, Kind::Exists, Kind::FreeLock];
 
+/// For questions where the servers are.
+const LAYOUTS: [FlightFault; 3] = [
+    FlightFault::Lose(Part::All),
+    FlightFault::Add(Extra::Integer, Spot::Before),
+    FlightFault::Add(Extra::EarlierReply, Spot::Before),
+];
+
 fn addresses(proxies: &[Proxy]) -> Vec<String> {
-    let addresses = proxies
-        .iter()
-        .map(|proxy| proxy.url.trim_start_matches("redis://"));
-    addresses.map(str::to_owned).collect()
+    let urls = proxies.iter().map(|proxy| &proxy.url);
+    urls.map(|url| url.replace("redis://", "")).collect()
+}
+
+fn break_all(proxies: &[Proxy], fault: FlightFault, contains: &str) {
+    for proxy in proxies {
+        proxy.break_flight(fault, contains, 0);
+    }
 }
 
 /// Allows this take in the end, and tells how many of the proxies have hit something meanwhile.
@@ -67,16 +78,9 @@ async fn a_flight_of_a_node() {
 async fn a_layout_of_a_cluster() {
     let cluster = Cluster::start(&Plan::default());
     let (proxies, proxied) = proxied(&cluster).await;
-    let proxies = &proxies;
     let rule = rule("spread", 1_000_000, HOUR);
-    for fault in [
-        FlightFault::Lose(Part::All),
-        FlightFault::Add(Extra::Integer, Spot::Before),
-        FlightFault::Add(Extra::EarlierReply, Spot::Before),
-    ] {
-        for proxy in proxies {
-            proxy.break_flight(fault, "CLUSTER", 0);
-        }
+    for fault in LAYOUTS {
+        break_all(&proxies, fault, "CLUSTER");
         let store = RedisStore::connect_lazy(&*proxied).expect("a valid address");
         let store = store.timeout(TIMEOUT);
         let began = Instant::now();
@@ -109,19 +113,9 @@ async fn a_question_to_sentinels() {
     let decides = async |store: &RedisStore, case: &str| {
         decides(store, &take, &proxies, case).await;
     };
-    let faults = [
-        FlightFault::Lose(Part::All),
-        FlightFault::Add(Extra::Integer, Spot::Before),
-        FlightFault::Add(Extra::EarlierReply, Spot::Before),
-    ];
-    let break_all = |fault, contains| {
-        for proxy in &proxies {
-            proxy.break_flight(fault, contains, 0);
-        }
-    };
-    for fault in faults {
+    for fault in LAYOUTS {
         for contains in ["", "SENTINEL", "SUBSCRIBE"] {
-            break_all(fault, contains);
+            break_all(&proxies, fault, contains);
             let store = RedisStore::connect_lazy(&*url).expect("a valid address");
             let store = store.timeout(TIMEOUT);
             let case = format!("{fault:?} of {contains:?}");
@@ -133,9 +127,9 @@ async fn a_question_to_sentinels() {
     }
     let store = RedisStore::connect(&*url).await.expect("they run");
     let store = store.timeout(TIMEOUT);
-    for fault in [faults[0], faults[2]] {
+    for fault in [LAYOUTS[0], LAYOUTS[2]] {
         let old = sentinels.master();
-        break_all(fault, "SENTINEL");
+        break_all(&proxies, fault, "SENTINEL");
         sentinels.fail_over();
         let is_new = async || sentinels.master() != old && sentinels.is_settled();
         within(MINUTE, "a new master", is_new).await;

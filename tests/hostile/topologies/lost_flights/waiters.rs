@@ -81,11 +81,7 @@ async fn broken_under_waiters(contains: &str, faults: &[FlightFault]) -> Vec<Loc
                 all.spawn(hold(lock, who, Arc::clone(&holders), Arc::clone(&stop)));
             }
         }
-        let armed = Instant::now();
-        // A link that breaks meanwhile takes the fault with it.
-        while proxy.fault_trace().hit.is_none() && armed.elapsed() < Duration::from_secs(3) {
-            sleep(millis(1)).await;
-        }
+        let _ = traced(&proxy).await;
         let (before, began) = (holders.entries(), Instant::now());
         let is_served = || {
             let mut pairs = before.iter().zip(holders.entries());
