@@ -22,8 +22,7 @@ fn resilient(url: &str) -> Resilient<RedisStore> {
 }
 
 fn limits(url: &str) -> Limits {
-    let rule = Rule::new("p", [Quota::per_hour(100)]).expect("a valid rule");
-    Limits::new([rule]).store(resilient(url))
+    kit::limits([per_hour("p", 100)], resilient(url))
 }
 
 /// The statuses of the first requests, and who decided them.
@@ -59,7 +58,6 @@ async fn the_first_requests_get_decisions_of_a_redis_that_starts_late() {
     let unready = first_requests(&limits).await;
     assert_eq!(unready, [(StatusCode::SERVICE_UNAVAILABLE, None); 3]);
 
-    let millis = Duration::from_millis;
     proxy.delay(millis(20), millis(20));
     let wait = limits.ready(PATIENT);
     let start = async {
@@ -103,6 +101,10 @@ async fn mistakes_are_told_at_once() {
     let redis = Sentinels::start();
     let others = redis.url().replace("/limits", "/others");
     told_at_once(&others, Configuration, "").await;
+    let behind = limits(&redis.url());
+    behind.ready(PATIENT).await.expect("a master");
+    let decided = first_requests(&behind).await;
+    assert_eq!(decided, [(StatusCode::OK, Some(Source::Redis)); 3]);
     let right = server.url().replace("//", "//:s3cret@");
     let ready = limits(&right).ready(PATIENT).await;
     ready.expect("the right password");
@@ -143,15 +145,6 @@ async fn a_cluster_is_ready_with_all_its_masters() {
     ready.expect("every slot has a master");
 }
 
-#[tokio::test]
-async fn a_master_that_sentinels_name() {
-    let redis = Sentinels::start();
-    let limits = limits(&redis.url());
-    limits.ready(PATIENT).await.expect("a master");
-    let decided = first_requests(&limits).await;
-    assert_eq!(decided, [(StatusCode::OK, Some(Source::Redis)); 3]);
-}
-
 fn wrapped(store: Arc<dyn Store>) -> impl Store {
     let store = Resilient::bare(Resilient::bare(store).in_flight(10)).timeout(PATIENT);
     let store = Resilient::bare(Resilient::bare(store).failures(10)).denial_cache(millis(100));
@@ -176,10 +169,9 @@ async fn wrappers_pass_the_question_on() {
 /// It needs no runtime, and is there at the first look.
 #[test]
 fn a_memory_store_is_ready_at_once() {
-    let rule = || Rule::new("p", [Quota::per_hour(100)]).expect("a valid rule");
-    let (default, given) = (Limits::new([rule()]), Limits::new([rule()]));
-    let given = given.store(wrapped(Arc::new(MemoryStore::new())));
-    for limits in [default, given] {
+    let given = wrapped(Arc::new(MemoryStore::new()));
+    let default = Limits::new([per_hour("p", 100)]);
+    for limits in [default, kit::limits([per_hour("p", 100)], given)] {
         let ready = limits.ready(Duration::ZERO).poll_now();
         ready.expect("at once").expect("ready");
     }
@@ -219,6 +211,17 @@ async fn told_at_the_bound(store: &impl Store, kind: StoreErrorKind, says: &str)
     assert!((SHORT / 2..PATIENT).contains(&took), "{took:?}: {error}");
     assert_eq!(error.kind(), kind, "{error}");
     assert!(error.to_string().contains(says), "{error}");
+}
+
+/// A server that says so, until it is told this while somebody waits for it.
+async fn decides_after(server: &Process, kind: StoreErrorKind, says: &str, command: &str) {
+    let store = resilient(&server.url()).timeout(SHORT);
+    told_at_the_bound(&store, kind, says).await;
+    let (ready, ()) = tokio::join!(store.ready(PATIENT), async {
+        sleep(SHORT).await;
+        server.run::<()>(command);
+    });
+    ready.expect(command);
 }
 
 /// Each node would decide a third of the requests.
@@ -264,10 +267,8 @@ async fn a_node_of_a_cluster_is_no_single_server() {
 
     // A server that may be a node is asked about the first, the middle and the last slot.
     let server = Process::start(&["--save", ""]);
-    resilient(&server.url())
-        .ready(PATIENT)
-        .await
-        .expect("it decides");
+    let single = resilient(&server.url());
+    single.ready(PATIENT).await.expect("it decides");
     let names: Vec<String> = server.run("KEYS *");
     let slots: BTreeSet<_> = names.iter().map(|name| cluster.slot(name)).collect();
     assert_eq!(slots, BTreeSet::from([0, 8_192, 16_383]), "{names:?}");
@@ -312,10 +313,8 @@ async fn a_server_that_is_too_far_away() {
     assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
     bare.timeout(PATIENT).ready(PATIENT).await.expect("its own");
     let longer: Arc<dyn Store> = Arc::new(store().timeout(PATIENT));
-    wrapped(longer)
-        .ready(PATIENT)
-        .await
-        .expect("that around it");
+    let longer = wrapped(longer).ready(PATIENT).await;
+    longer.expect("that around it");
 }
 
 #[tokio::test]
@@ -324,25 +323,13 @@ async fn a_replica_until_it_is_promoted() {
     let replica = Process::start(&["--save", ""]);
     replica.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", master.port));
     replica.becomes("slave").await;
-    let store = resilient(&replica.url()).timeout(SHORT);
-    told_at_the_bound(&store, ReadOnly, "read only replica").await;
-    let (ready, ()) = tokio::join!(store.ready(PATIENT), async {
-        sleep(SHORT).await;
-        replica.run::<()>("REPLICAOF NO ONE");
-    });
-    ready.expect("it is a master by now");
+    decides_after(&replica, ReadOnly, "read only replica", "REPLICAOF NO ONE").await;
 }
 
 #[tokio::test]
 async fn a_server_without_memory_until_it_has_some() {
     let server = Process::start(&["--save", "", "--maxmemory", "1mb"]);
-    let store = resilient(&server.url()).timeout(SHORT);
-    told_at_the_bound(&store, OutOfMemory, "").await;
-    let (ready, ()) = tokio::join!(store.ready(PATIENT), async {
-        sleep(SHORT).await;
-        server.run::<()>("CONFIG SET maxmemory 0");
-    });
-    ready.expect("there is room by now");
+    decides_after(&server, OutOfMemory, "", "CONFIG SET maxmemory 0").await;
 }
 
 /// What servers and proxies without RESP3 answer.

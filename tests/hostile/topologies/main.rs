@@ -4,7 +4,6 @@
 mod acl;
 mod certificates;
 mod channels;
-mod cluster;
 mod cluster_faults;
 mod connecting;
 mod credentials;
