@@ -9,7 +9,7 @@ use crate::cell::Gets;
 
 /// A module for each fault, and in it a test for each call, by what its caller gets.
 macro_rules! matrix {
-    ($($($(#[$doc:meta])* $fault:ident: $what:expr),+; beside $beside:expr => $rows:tt)+) => {
+    ($($($(#[$doc:meta])* $fault:ident: $what:expr, beside $beside:expr);+ => $rows:tt)+) => {
         $($($(#[$doc])*
         mod $fault {
             use super::*;
@@ -42,7 +42,7 @@ macro_rules! cells {
 
 matrix! {
     /// `maxmemory` is reached, and nothing may be evicted. What only removes is done.
-    no_memory: Fault::NoMemory; beside Beside::NotCharged(&[OutOfMemory]) => {
+    no_memory: Fault::NoMemory, beside Beside::NotCharged(&[OutOfMemory]) => {
         Error(&[OutOfMemory]) => store::take store::joint store::owe store::settle
             store::permit_begin store::hold limiter::try_acquire limiter::try_acquire_for
             limiter::acquire limiter::release limiter::set_rate lock::try_lock
@@ -51,8 +51,8 @@ matrix! {
         Answer => store::peek limiter::available lock::is_locked lock::renew store::permit_end
             store::permit_renew store::reset lock::unlock store::denied lock::force_unlock;
     }
-    too_few_replicas: Fault::TooFewReplicas,
-    failed_dump: Fault::FailedDump; beside Beside::NotCharged(&[ReadOnly]) => {
+    too_few_replicas: Fault::TooFewReplicas, beside Beside::NotCharged(&[ReadOnly]);
+    failed_dump: Fault::FailedDump, beside Beside::NotCharged(&[ReadOnly]) => {
         Error(&[ReadOnly]) => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             limiter::try_acquire limiter::try_acquire_for limiter::release limiter::set_rate
@@ -62,7 +62,7 @@ matrix! {
     }
     /// The connection is replaced meanwhile, since another server may be at the address
     /// by now.
-    read_only: Fault::ReadOnly; beside Beside::Fails(&[ReadOnly, Unavailable, Timeout]) => {
+    read_only: Fault::ReadOnly, beside Beside::Fails(&[ReadOnly, Unavailable, Timeout]) => {
         Error(&[ReadOnly, Unavailable]) => store::take store::joint store::refund store::owe
             store::settle store::permit_begin store::permit_end store::permit_renew store::reset
             store::hold limiter::try_acquire limiter::try_acquire_for limiter::release
@@ -71,7 +71,7 @@ matrix! {
         AnswerOr(&[ReadOnly, Unavailable]) => store::peek store::denied;
         Answer => limiter::available lock::is_locked lock::renew;
     }
-    wrong_type: Fault::Foreign("RPUSH {key} foreign"); beside Beside::Unharmed => {
+    wrong_type: Fault::Foreign("RPUSH {key} foreign"), beside Beside::Unharmed => {
         Error(&[WrongType]) => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::peek
             limiter::try_acquire limiter::try_acquire_for limiter::acquire limiter::release
@@ -83,7 +83,8 @@ matrix! {
         Unknown(&[WrongType]) => lock::unlock;
         Answer => store::reset store::hold lock::renew;
     }
-    forbidden_key: Fault::Keys("~*beside* ~*everyone*"); beside Beside::Unharmed => {
+    forbidden_key: Fault::Keys("~*beside* ~*everyone*"), beside Beside::Unharmed;
+    forbidden_scripts: Fault::Commands("-evalsha -eval"), beside Beside::Fails(&[Refused]) => {
         Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
@@ -92,16 +93,7 @@ matrix! {
         Unknown(&[Refused]) => lock::unlock;
         Answer => lock::renew;
     }
-    forbidden_scripts: Fault::Commands("-evalsha -eval"); beside Beside::Fails(&[Refused]) => {
-        Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
-            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
-            store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
-            limiter::release limiter::available limiter::set_rate lock::try_lock
-            lock::try_lock_for lock::lock lock::is_locked store::denied lock::force_unlock;
-        Unknown(&[Refused]) => lock::unlock;
-        Answer => lock::renew;
-    }
-    forbidden_writes: Fault::Commands("-@write"); beside Beside::NotCharged(&[Refused]) => {
+    forbidden_writes: Fault::Commands("-@write"), beside Beside::NotCharged(&[Refused]) => {
         Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             limiter::try_acquire limiter::try_acquire_for limiter::acquire limiter::release
@@ -111,7 +103,7 @@ matrix! {
     }
     /// A user without a right that docs/security.md asks for. What sets an expiry with
     /// its value needs none.
-    forbidden_expiries: Fault::Commands("-pexpire"); beside Beside::NotCharged(&[Refused]) => {
+    forbidden_expiries: Fault::Commands("-pexpire"), beside Beside::NotCharged(&[Refused]) => {
         Answer => limiter::available store::hold lock::is_locked store::joint store::owe
             store::peek store::permit_end store::refund lock::renew limiter::set_rate
             store::settle limiter::try_acquire lock::unlock store::denied lock::force_unlock;
@@ -121,7 +113,8 @@ matrix! {
         // Known gaps: what was written before the expiry was refused stays; of a permit its quotas.
         Unknown(&[Refused]) => store::permit_begin limiter::release;
     }
-    scripts_flushed: Fault::ScriptsFlushed; beside Beside::Unharmed => {
+    scripts_flushed: Fault::ScriptsFlushed, beside Beside::Unharmed;
+    moved_slot: Fault::MovedSlot, beside Beside::Unharmed => {
         Answer => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
@@ -129,10 +122,10 @@ matrix! {
             lock::try_lock_for lock::lock lock::is_locked lock::unlock lock::renew
             store::denied lock::force_unlock;
     }
-    gone: Fault::Gone,
-    loading: Fault::Loading,
+    gone: Fault::Gone, beside Beside::Fails(&[Unavailable, Timeout]);
+    loading: Fault::Loading, beside Beside::Fails(&[Unavailable, Timeout]);
     /// Nothing arrives.
-    mute: Fault::Mute; beside Beside::Fails(&[Unavailable, Timeout]) => {
+    mute: Fault::Mute, beside Beside::Fails(&[Unavailable, Timeout]) => {
         Error(&[Unavailable, Timeout]) => store::take store::joint store::refund store::owe
             store::settle store::permit_begin store::permit_end store::permit_renew
             store::reset store::hold store::peek limiter::try_acquire limiter::try_acquire_for
@@ -142,9 +135,9 @@ matrix! {
         Answer => lock::renew;
     }
     /// A script counts as a write, whatever it does.
-    writes_paused: Fault::WritesPaused,
+    writes_paused: Fault::WritesPaused, beside Beside::Fails(&[Timeout]);
     /// Calls with a deadline are not done late. Others are, when the server goes on.
-    stopped: Fault::Stopped; beside Beside::Fails(&[Timeout]) => {
+    stopped: Fault::Stopped, beside Beside::Fails(&[Timeout]) => {
         Error(&[Timeout]) => store::take store::joint store::permit_begin store::peek
             limiter::try_acquire limiter::try_acquire_for limiter::available limiter::set_rate
             lock::is_locked store::denied;
@@ -154,7 +147,7 @@ matrix! {
         Waits => limiter::acquire lock::lock lock::unlock;
         Answer => lock::renew;
     }
-    lost_reply: Fault::LostReply; beside Beside::Fails(&[Timeout, Protocol, Unavailable]) => {
+    lost_reply: Fault::LostReply, beside Beside::Fails(&[Timeout, Protocol, Unavailable]) => {
         Unknown(&[Timeout, Protocol, Unavailable]) => store::take store::joint store::refund
             store::owe store::settle store::permit_begin store::permit_end store::permit_renew
             store::reset store::hold store::peek limiter::try_acquire limiter::release
@@ -164,7 +157,7 @@ matrix! {
         // They ask again; what was done counts once.
         Answer => limiter::acquire lock::lock lock::unlock lock::renew;
     }
-    cut_reply: Fault::CutReply; beside Beside::Fails(&[Unavailable]) => {
+    cut_reply: Fault::CutReply, beside Beside::Fails(&[Unavailable]) => {
         Unknown(&[Unavailable]) => store::take store::joint store::refund store::owe
             store::settle store::permit_begin store::permit_end store::permit_renew
             store::reset store::hold store::peek limiter::try_acquire limiter::release
@@ -172,14 +165,6 @@ matrix! {
             lock::is_locked store::denied lock::force_unlock;
         Either(&[Unavailable]) => limiter::try_acquire_for lock::try_lock_for;
         Answer => limiter::acquire lock::lock lock::unlock lock::renew;
-    }
-    moved_slot: Fault::MovedSlot; beside Beside::Unharmed => {
-        Answer => store::take store::joint store::refund store::owe store::settle
-            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
-            store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
-            limiter::release limiter::available limiter::set_rate lock::try_lock
-            lock::try_lock_for lock::lock lock::is_locked lock::unlock lock::renew
-            store::denied lock::force_unlock;
     }
 }
 

@@ -23,93 +23,72 @@ fn keys(name: &str) -> Vec<String> {
 }
 
 /// A call of a limiter that has been used.
-async fn case(
+async fn case<F: Future<Output = Told> + Send + 'static>(
     client: &Client,
     name: &'static str,
     adds: i64,
-    ask: impl Fn(RateLimiter) -> Answer<Told> + Send + Sync + 'static,
+    ask: impl Fn(RateLimiter) -> F + Send + Sync + 'static,
 ) -> Case {
     let limiter = ready(client, name).await;
     // More than is released.
     let acquired = limiter.try_acquire(SPARE as u64 + 5).await;
     assert!(acquired.expect("an answer"));
     let ask = move |client: Client, _| ask(RateLimiter::new(&client.redis, name));
-    let count = move || -> Answer<_> {
+    let count = move || {
         let limiter = limiter.clone();
-        Box::pin(async move {
+        async move {
             let free = limiter.available_permits().await.expect("an answer");
             vec![(PERMITS - free).cast_signed()]
-        })
+        }
     };
     Case::new(name, [adds], |_| keys(name), ask, count).that_gives_back([true])
 }
 
-/// Permits that can be had at once, without an order and in the order of those who ask.
+/// A permit that can be had at once, without an order and in the order of those who ask.
+async fn acquiring<F: Future<Output = Told> + Send + 'static>(
+    client: &Client,
+    ask: impl Fn(RateLimiter) -> F + Copy + Send + Sync + 'static,
+) -> Vec<Case> {
+    let fair = move |limiter: RateLimiter| ask(limiter.fair());
+    let plain = case(client, "rate-victim", 1, ask).await;
+    vec![plain, case(client, "rate-victim-fair", 1, fair).await]
+}
+
 pub(crate) async fn try_acquire(client: &Client) -> Vec<Case> {
-    let plain = case(client, "rate-victim", 1, |limiter| {
-        Box::pin(async move { is("granted", limiter.try_acquire(1).await?) })
-    });
-    let fair = case(client, "rate-victim-fair", 1, |limiter| {
-        let limiter = limiter.fair();
-        Box::pin(async move { is("granted", limiter.try_acquire(1).await?) })
-    });
-    vec![plain.await, fair.await]
+    acquiring(client, |limiter| async move {
+        is("granted", limiter.try_acquire(1).await?)
+    })
+    .await
 }
 
-/// The same for a caller that waits up to a bound.
 pub(crate) async fn try_acquire_for(client: &Client) -> Vec<Case> {
-    let plain = case(client, "rate-victim", 1, |limiter| {
-        Box::pin(async move { is("granted", limiter.try_acquire_for(1, millis(100)).await?) })
-    });
-    let fair = case(client, "rate-victim-fair", 1, |limiter| {
-        let limiter = limiter.fair();
-        Box::pin(async move { is("granted", limiter.try_acquire_for(1, millis(100)).await?) })
-    });
-    vec![plain.await, fair.await]
+    acquiring(client, |limiter| async move {
+        is("granted", limiter.try_acquire_for(1, millis(100)).await?)
+    })
+    .await
 }
 
-/// The same for a caller that waits without a bound.
 pub(crate) async fn acquire(client: &Client) -> Vec<Case> {
-    let plain = case(client, "rate-victim", 1, |limiter| {
-        Box::pin(async move { limiter.acquire(1).await.map_err(Into::into) })
-    });
-    let fair = case(client, "rate-victim-fair", 1, |limiter| {
-        let limiter = limiter.fair();
-        Box::pin(async move { limiter.acquire(1).await.map_err(Into::into) })
-    });
-    vec![plain.await, fair.await]
+    acquiring(
+        client,
+        |limiter| async move { Ok(limiter.acquire(1).await?) },
+    )
+    .await
 }
 
 pub(crate) async fn release(client: &Client) -> Vec<Case> {
-    let released = case(client, "rate-victim", -1, |limiter| {
-        Box::pin(async move { is("released", limiter.release(1).await? == 1) })
+    let released = case(client, "rate-victim", -1, |limiter| async move {
+        is("released", limiter.release(1).await? == 1)
     });
-    let mut released = released.await;
     // What is released is not taken back.
-    released.gives_back.clear();
-    vec![released]
+    vec![released.await.that_gives_back([])]
 }
 
 pub(crate) async fn available(client: &Client) -> Vec<Case> {
-    let looks = case(client, "rate-victim", 0, |limiter| {
-        Box::pin(async move {
-            limiter
-                .available_permits()
-                .await
-                .map(drop)
-                .map_err(Into::into)
-        })
+    let looks = case(client, "rate-victim", 0, |limiter| async move {
+        Ok(limiter.available_permits().await.map(drop)?)
     });
     vec![looks.await]
-}
-
-async fn exist(redis: &Redis) -> Vec<i64> {
-    let exist = (0..SPARE).map(|number| async move {
-        let limiter = RateLimiter::new(redis, new(number));
-        limiter.exists().await.expect("an answer")
-    });
-    let exist = join_all(exist).await.into_iter().filter(|exists| *exists);
-    vec![i64::try_from(exist.count()).expect("few")]
 }
 
 fn new(number: usize) -> String {
@@ -118,20 +97,16 @@ fn new(number: usize) -> String {
 
 /// Each call sets the rate of a new limiter.
 pub(crate) async fn set_rate(client: &Client) -> Vec<Case> {
-    let ask = |client: Client, number| -> Answer<_> {
+    let ask = |client: Client, number| {
         let limiter = RateLimiter::new(&client.redis, new(number));
-        Box::pin(async move { limiter.set_rate(rate()).await.map_err(Into::into) })
+        async move { Ok(limiter.set_rate(rate()).await.map(drop)?) }
     };
     let redis = client.redis.clone();
-    let count = move || -> Answer<_> {
-        let redis = redis.clone();
-        Box::pin(async move { exist(&redis).await })
+    let count = move || {
+        let all = (0..SPARE).map(|number| RateLimiter::new(&redis, new(number)));
+        let exist = join_all(all.map(async |limiter| limiter.exists().await.expect("an answer")));
+        async move { vec![exist.await.into_iter().map(i64::from).sum()] }
     };
-    vec![Case::new(
-        "a new rate",
-        [1],
-        |number| keys(&new(number)),
-        ask,
-        count,
-    )]
+    let keys = |number| keys(&new(number));
+    vec![Case::new("a new rate", [1], keys, ask, count)]
 }

@@ -11,20 +11,30 @@ fn keys(number: usize) -> Vec<String> {
     vec![name.clone(), format!("redisson_lock_token:{{{name}}}")]
 }
 
-/// How many of the locks are held.
-fn count(redis: &Redis) -> impl Fn() -> Answer<Vec<i64>> + Send + Sync + 'static {
-    let redis = redis.clone();
-    move || {
-        let redis = redis.clone();
-        Box::pin(async move {
-            let locks = (0..SPARE).map(|number| Lock::new(&redis, &name(number)));
-            let held = join_all(locks.map(|lock| async move { lock.is_locked().await })).await;
-            let held = held
-                .into_iter()
-                .filter(|held| *held.as_ref().expect("an answer"));
-            vec![i64::try_from(held.count()).expect("few")]
-        })
+/// A call of locks, of which it counts how many are held.
+fn case<F: Future<Output = Told> + Send + 'static>(
+    client: &Client,
+    name: &str,
+    adds: i64,
+    ask: impl Fn(Client, usize) -> F + Send + Sync + 'static,
+) -> Case {
+    let redis = client.redis.clone();
+    let count = move || {
+        let locks = (0..SPARE).map(|number| Lock::new(&redis, &self::name(number)));
+        let held = join_all(locks.map(async |lock| lock.is_locked().await.expect("an answer")));
+        async move { vec![held.await.into_iter().map(i64::from).sum()] }
+    };
+    Case::new(name, [adds], keys, ask, count)
+}
+
+/// One lock for each call, and who holds it.
+async fn held(client: &Client) -> Vec<Mutex<Option<LockGuard>>> {
+    let mut guards = Vec::new();
+    for number in 0..SPARE {
+        let lock = Lock::new(&client.redis, &name(number)).lease(HOUR);
+        guards.push(Mutex::new(Some(lock.lock().await.expect("free"))));
     }
+    guards
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -37,10 +47,10 @@ enum Wait {
 /// Each call takes a lock of its own, and keeps it.
 fn acquiring(client: &Client, wait: Wait) -> Vec<Case> {
     let kept = Arc::<Mutex<Vec<LockGuard>>>::default();
-    let ask = move |client: Client, number| -> Answer<_> {
+    let ask = move |client: Client, number| {
         let (lock, kept) = (Lock::new(&client.redis, &name(number)), Arc::clone(&kept));
         let lock = lock.lease(HOUR);
-        Box::pin(async move {
+        async move {
             let guard = match wait {
                 Wait::No => lock.try_lock().await?,
                 Wait::Bounded => lock.try_lock_for(millis(100)).await?,
@@ -49,10 +59,9 @@ fn acquiring(client: &Client, wait: Wait) -> Vec<Case> {
             let guard = guard.ok_or_else(|| Failure::Other("held".to_owned()))?;
             kept.lock().expect("no panic").push(guard);
             Ok(())
-        })
+        }
     };
-    let case = Case::new("a free lock", [1], keys, ask, count(&client.redis));
-    vec![case.that_gives_back([true])]
+    vec![case(client, "a free lock", 1, ask).that_gives_back([true])]
 }
 
 pub(crate) async fn try_lock(client: &Client) -> Vec<Case> {
@@ -69,53 +78,38 @@ pub(crate) async fn lock(client: &Client) -> Vec<Case> {
 
 /// It only looks at a lock, and at what an owner has of it.
 pub(crate) async fn is_locked(client: &Client) -> Vec<Case> {
-    let ask = |client: Client, number| -> Answer<_> {
+    let ask = |client: Client, number| {
         let lock = Lock::new(&client.redis, &name(0));
-        Box::pin(async move {
+        async move {
             match number % 2 {
                 0 => is("free", !lock.is_locked().await?),
                 _ => is("free", lock.hold_count(&Owner::new()).await? == 0),
             }
-        })
+        }
     };
-    vec![Case::new(
-        "a free lock",
-        [0],
-        keys,
-        ask,
-        count(&client.redis),
-    )]
+    vec![case(client, "a free lock", 0, ask)]
 }
 
 /// Each call takes a lock away from its holder.
 pub(crate) async fn force_unlock(client: &Client) -> Vec<Case> {
-    let mut guards = Vec::new();
-    for number in 0..SPARE {
-        let lock = Lock::new(&client.redis, &name(number)).lease(HOUR);
-        guards.push(lock.lock().await.expect("free"));
-    }
-    let ask = move |client: Client, number| -> Answer<_> {
+    let guards = held(client).await;
+    let ask = move |client: Client, number| {
         let (lock, _holders) = (Lock::new(&client.redis, &name(number)), &guards);
-        Box::pin(async move { is("taken away", lock.force_unlock().await?) })
+        async move { is("taken away", lock.force_unlock().await?) }
     };
-    vec![Case::new("a lock", [-1], keys, ask, count(&client.redis))]
+    vec![case(client, "a lock", -1, ask)]
 }
 
 /// Each call releases a lock of its own.
 pub(crate) async fn unlock(client: &Client) -> Vec<Case> {
-    let mut guards = Vec::new();
     // It asks again when a reply does not come.
-    let client = client.within(Duration::from_secs(1));
-    for number in 0..SPARE {
-        let lock = Lock::new(&client.redis, &name(number)).lease(HOUR);
-        guards.push(Mutex::new(Some(lock.lock().await.expect("free"))));
-    }
-    let ask = move |_, number: usize| -> Answer<_> {
+    let guards = held(&client.within(Duration::from_secs(1))).await;
+    let ask = move |_, number: usize| {
         let guard = guards[number].lock().expect("no panic").take();
         let guard = guard.expect("one for each call");
-        Box::pin(async move { guard.release().await.map_err(Into::into) })
+        async move { Ok(guard.release().await.map(drop)?) }
     };
-    vec![Case::new("a lock", [-1], keys, ask, count(&client.redis))]
+    vec![case(client, "a lock", -1, ask)]
 }
 
 /// A lock that is renewed every two seconds goes on through a fault that is shorter than its lease.
@@ -123,12 +117,14 @@ pub(crate) async fn renew(client: &Client) -> Vec<Case> {
     const LEASE: Duration = Duration::from_secs(6);
     let lock = Lock::new(&client.redis, &name(0)).lease(LEASE);
     let guard = Arc::new(lock.lock().await.expect("free"));
-    let ask = move |_, _| -> Answer<_> {
+    let ask = move |_, _| {
         let guard = Arc::clone(&guard);
-        Box::pin(async move {
+        async move {
             tokio::time::sleep(LEASE / 3 + millis(200)).await;
             is("held", guard.is_held())
-        })
+        }
     };
-    vec![Case::new("a lock", [0], |_| keys(0), ask, count(&client.redis)).slow()]
+    let mut renewed = case(client, "a lock", 0, ask).slow();
+    renewed.keys = Box::new(|_| keys(0));
+    vec![renewed]
 }

@@ -112,13 +112,17 @@ pub(crate) struct Case {
 pub(crate) const SPARE: usize = 40;
 
 impl Case {
-    pub(crate) fn new(
+    pub(crate) fn new<A, C>(
         name: impl Into<String>,
         adds: impl Into<Vec<i64>>,
         keys: impl Fn(usize) -> Vec<String> + Send + Sync + 'static,
-        ask: impl Fn(Client, usize) -> Answer<Told> + Send + Sync + 'static,
-        count: impl Fn() -> Answer<Vec<i64>> + Send + Sync + 'static,
-    ) -> Self {
+        ask: impl Fn(Client, usize) -> A + Send + Sync + 'static,
+        count: impl Fn() -> C + Send + Sync + 'static,
+    ) -> Self
+    where
+        A: Future<Output = Told> + Send + 'static,
+        C: Future<Output = Vec<i64>> + Send + 'static,
+    {
         Self {
             name: name.into(),
             adds: adds.into(),
@@ -126,8 +130,8 @@ impl Case {
             is_slow: false,
             next: AtomicUsize::new(0),
             keys: Box::new(keys),
-            ask: Box::new(ask),
-            count: Box::new(count),
+            ask: Box::new(move |client, number| Box::pin(ask(client, number))),
+            count: Box::new(move || Box::pin(count())),
         }
     }
 

@@ -43,28 +43,31 @@ fn used(store: &RedisStore, take: &Take) -> Answer<Vec<i64>> {
     })
 }
 
-/// How many of these have something charged.
-async fn number_used(store: &RedisStore, takes: &[Take]) -> Vec<i64> {
-    let used = join_all(takes.iter().map(|take| used(store, take))).await;
-    vec![used.iter().map(|of_quotas| of_quotas[0]).sum()]
-}
-
 async fn charge(store: &RedisStore, take: &Take) -> Receipt {
     let decision = store.take(take).await.expect("a decision");
     decision.receipt().expect("it is charged")
 }
 
+/// A call, of which it counts what is used under this take.
+fn case<F: Future<Output = Told> + Send + 'static>(
+    client: &Client,
+    name: impl Into<String>,
+    adds: impl Into<Vec<i64>>,
+    take: &Take,
+    ask: impl Fn(Client, usize) -> F + Send + Sync + 'static,
+) -> Case {
+    let names: Vec<_> = take.counts().iter().map(|it| it.name(PREFIX)).collect();
+    let (store, take) = (client.store.clone(), take.clone());
+    let keys = move |_| names.clone();
+    Case::new(name, adds, keys, ask, move || used(&store, &take))
+}
+
 /// A take that is charged by each call.
 fn charging(client: &Client, name: String, adds: impl Into<Vec<i64>>, take: Take) -> Case {
-    let names = take.counts().iter().map(|count| count.name(PREFIX));
-    let (names, store, counted): (Vec<_>, _, _) =
-        (names.collect(), client.store.clone(), take.clone());
-    let ask = move |client: Client, _| -> Answer<_> {
+    case(client, name, adds, &take.clone(), move |client, _| {
         let taken = client.store.take(&take);
-        Box::pin(async move { is("allowed", taken.await?.is_allowed()) })
-    };
-    let keys = move |_| names.clone();
-    Case::new(name, adds, keys, ask, move || used(&store, &counted))
+        async move { is("allowed", taken.await?.is_allowed()) }
+    })
 }
 
 /// A take alone under its rule: of a key that was charged before and of one that was not, by each
@@ -109,12 +112,11 @@ pub(crate) async fn denied(client: &Client) -> Vec<Case> {
             let adds = vec![0; rule.quotas().len()];
             let take = take_of(rule, "victim");
             charge(&client.store, &take.clone().with_cost(MAX)).await;
-            let mut case = charging(client, format!("{algorithm:?}, {name}"), adds, take.clone());
-            case.ask = Box::new(move |client: Client, _| -> Answer<_> {
+            let name = format!("{algorithm:?}, {name}");
+            cases.push(case(client, name, adds, &take.clone(), move |client, _| {
                 let denied = client.store.take(&take);
-                Box::pin(async move { is("denied", denied.await?.retry_after().is_some()) })
-            });
-            cases.push(case);
+                async move { is("denied", denied.await?.retry_after().is_some()) }
+            }));
         }
     }
     cases
@@ -149,36 +151,25 @@ pub(crate) async fn joint(client: &Client) -> Vec<Case> {
 
 /// It charges nothing, and is answered by what is left.
 pub(crate) async fn peek(client: &Client) -> Vec<Case> {
-    let cases = Algorithm::ALL.map(|algorithm| {
+    let mut cases = Vec::new();
+    for algorithm in Algorithm::ALL {
         let take = take_of(usual(algorithm, "peek"), "victim").with_cost(3);
-        let (name, store, counted) = (take.name(PREFIX), client.store.clone(), take.clone());
-        let ask = move |client: Client, _| -> Answer<_> {
-            let peeked = client.store.peek(&take);
-            Box::pin(async move { is("3 used", peeked.await?.remaining() == MAX - 3) })
-        };
-        let keys = move |_| vec![name.clone()];
-        let case = Case::new(format!("{algorithm:?}"), [0], keys, ask, move || {
-            used(&store, &counted)
-        });
-        (
-            case,
-            take_of(usual(algorithm, "peek"), "victim").with_cost(3),
-        )
-    });
-    let mut ready = Vec::new();
-    for (case, take) in cases {
         charge(&client.store, &take).await;
-        ready.push(case);
+        let name = format!("{algorithm:?}");
+        cases.push(case(client, name, [0], &take.clone(), move |client, _| {
+            let peeked = client.store.peek(&take);
+            async move { is("3 used", peeked.await?.remaining() == MAX - 3) }
+        }));
     }
-    ready
+    cases
 }
 
 /// A call with a receipt of its own for each, of one key.
-async fn with_receipts(
+async fn with_receipts<F: Future<Output = Told> + Send + 'static>(
     client: &Client,
     call: &str,
     adds: i64,
-    ask: impl Fn(&RedisStore, Take, Receipt) -> Answer<super::Told> + Clone + Send + Sync + 'static,
+    ask: impl Fn(&RedisStore, Take, Receipt) -> F + Copy + Send + Sync + 'static,
 ) -> Vec<Case> {
     let mut cases = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -190,18 +181,13 @@ async fn with_receipts(
             receipts.push(charge(&client.store, &take).await);
         }
         receipts.reverse();
-        let (name, store, counted) = (take.name(PREFIX), client.store.clone(), take.clone());
-        let ask = ask.clone();
-        let ask = move |client: Client, number: usize| {
-            ask(&client.store, take.clone(), receipts[number].clone())
-        };
-        let keys = move |_| vec![name.clone()];
-        cases.push(Case::new(
-            format!("{algorithm:?}"),
+        let name = format!("{algorithm:?}");
+        cases.push(case(
+            client,
+            name,
             [adds],
-            keys,
-            ask,
-            move || used(&store, &counted),
+            &take.clone(),
+            move |client, number| ask(&client.store, take.clone(), receipts[number].clone()),
         ));
     }
     cases
@@ -211,7 +197,7 @@ async fn with_receipts(
 pub(crate) async fn refund(client: &Client) -> Vec<Case> {
     with_receipts(client, "refund", -1, |store, take, receipt| {
         let refunded = store.refund(&take, &receipt);
-        Box::pin(async move { is("given back", refunded.await? == 1) })
+        async move { is("given back", refunded.await? == 1) }
     })
     .await
 }
@@ -220,7 +206,7 @@ pub(crate) async fn refund(client: &Client) -> Vec<Case> {
 pub(crate) async fn owe(client: &Client) -> Vec<Case> {
     with_receipts(client, "owe", 1, |store, take, receipt| {
         let owed = store.owe(&take, &receipt);
-        Box::pin(async move { is("charged", owed.await? == 1) })
+        async move { is("charged", owed.await? == 1) }
     })
     .await
 }
@@ -229,12 +215,12 @@ pub(crate) async fn owe(client: &Client) -> Vec<Case> {
 pub(crate) async fn settle(client: &Client) -> Vec<Case> {
     with_receipts(client, "settle", 1, |store, take, receipt| {
         let charge = Charge::new(Arc::new(store.clone()), take, receipt);
-        Box::pin(async move {
+        async move {
             let settled = charge.settle(2).await;
             let again = charge.settle(30).await;
             assert_eq!(again.ok(), Some(Settled::default()), "asked again");
             is("charged", settled?.charged == 1)
-        })
+        }
     })
     .await
 }
@@ -255,12 +241,12 @@ pub(crate) async fn permit_begin(client: &Client) -> Vec<Case> {
 }
 
 /// A call with a permit of its own for each, of one key; whether it is held beforehand.
-async fn with_permits(
+async fn with_permits<F: Future<Output = Told> + Send + 'static>(
     client: &Client,
     call: &str,
     is_held: bool,
     adds: i64,
-    ask: impl Fn(&RedisStore, Ask, Receipt) -> Answer<super::Told> + Send + Sync + 'static,
+    ask: impl Fn(&RedisStore, Ask, Receipt) -> F + Send + Sync + 'static,
 ) -> Vec<Case> {
     let take = take_of(at_a_time(call), "victim");
     let count = take.only(take.counts().len() - 1);
@@ -275,21 +261,20 @@ async fn with_permits(
         }
         permits.push(holder);
     }
-    let (name, store) = (count.name(PREFIX), client.store.clone());
+    let name = count.name(PREFIX);
     let ask = move |client: Client, number: usize| {
         ask(&client.store, count.clone(), permits[number + 1].clone())
     };
-    let keys = move |_| vec![name.clone()];
-    vec![Case::new("a permit", [0, adds], keys, ask, move || {
-        used(&store, &take)
-    })]
+    let mut case = case(client, "a permit", [0, adds], &take, ask);
+    case.keys = Box::new(move |_| vec![name.clone()]);
+    vec![case]
 }
 
 /// A permit goes back.
 pub(crate) async fn permit_end(client: &Client) -> Vec<Case> {
     with_permits(client, "end", true, -1, |store, count, holder| {
         let released = store.refund(&count, &holder);
-        Box::pin(async move { is("released", released.await? == 1) })
+        async move { is("released", released.await? == 1) }
     })
     .await
 }
@@ -298,7 +283,7 @@ pub(crate) async fn permit_end(client: &Client) -> Vec<Case> {
 pub(crate) async fn permit_renew(client: &Client) -> Vec<Case> {
     with_permits(client, "renew", false, 1, |store, count, holder| {
         let renewed = store.renew(&count, &holder);
-        Box::pin(async move { Ok(renewed.await?) })
+        async move { Ok(renewed.await?) }
     })
     .await
 }
@@ -313,14 +298,15 @@ pub(crate) async fn reset(client: &Client) -> Vec<Case> {
             charge(&client.store, take).await;
         }
         let (named, counted, store) = (takes.clone(), takes.clone(), client.store.clone());
-        let ask = move |client: Client, number: usize| -> Answer<_> {
+        let ask = move |client: Client, number: usize| {
             let reset = client.store.reset(&takes[number]);
-            Box::pin(async move { reset.await.map(drop).map_err(Into::into) })
+            async move { Ok(reset.await.map(drop)?) }
         };
         let keys = move |number: usize| vec![named[number].name(PREFIX)];
-        let count = move || -> Answer<_> {
-            let (store, takes) = (store.clone(), counted.clone());
-            Box::pin(async move { number_used(&store, &takes).await })
+        // How many of these have something charged.
+        let count = move || {
+            let used = join_all(counted.iter().map(|take| used(&store, take)));
+            async move { vec![used.await.iter().map(|of_quotas| of_quotas[0]).sum()] }
         };
         cases.push(Case::new(format!("{algorithm:?}"), [-1], keys, ask, count));
     }
@@ -334,19 +320,19 @@ pub(crate) async fn hold(client: &Client) -> Vec<Case> {
     let take = |number| take_of(rule.clone(), format!("victim{number}"));
     let takes: Arc<[Take]> = (0..SPARE).map(take).collect();
     let (named, counted, store) = (takes.clone(), takes.clone(), client.store.clone());
-    let ask = move |client: Client, number: usize| -> Answer<_> {
+    let ask = move |client: Client, number: usize| {
         let held = client.store.hold(&takes[number], HOUR);
-        Box::pin(async move { is("held", held.await? > HOUR / 2) })
+        async move { is("held", held.await? > HOUR / 2) }
     };
     let keys = move |number: usize| vec![format!("{{{}}}~until", named[number].name(PREFIX))];
-    let count = move || -> Answer<_> {
-        let (store, takes) = (store.clone(), counted.clone());
-        Box::pin(async move {
-            let held = takes.iter().map(|take| store.hold(take, Duration::ZERO));
-            let held = join_all(held).await.into_iter();
-            let held = held.filter(|held| !held.as_ref().expect("an answer").is_zero());
-            vec![i64::try_from(held.count()).expect("few")]
-        })
+    let count = move || {
+        let held = counted.iter().map(|take| store.hold(take, Duration::ZERO));
+        let held = join_all(held);
+        async move {
+            let held = held.await.into_iter();
+            let held = held.map(|held| i64::from(!held.expect("an answer").is_zero()));
+            vec![held.sum()]
+        }
     };
     vec![Case::new("a key", [1], keys, ask, count)]
 }
