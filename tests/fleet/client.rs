@@ -1,4 +1,4 @@
-//! A client that keeps its connection, and a server for it.
+//! A client that keeps its connection.
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
@@ -41,12 +41,4 @@ impl Client {
         line.truncate(line.trim_end().len());
         line
     }
-}
-
-/// Serves on a free port. Returns its address.
-pub(crate) async fn serve(app: Router) -> (String, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address").to_string();
-    let served = async move { axum::serve(listener, app).await.expect("serves") };
-    (address, tokio::spawn(served))
 }

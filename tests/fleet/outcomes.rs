@@ -1,4 +1,5 @@
-//! Four processes charge by outcome: once all refunds have gone, failures alone count.
+//! Four processes ask for the same path, and the limit is one; they charge by outcome, and once all
+//! refunds have gone, failures alone count.
 
 use axum::extract::Path;
 
@@ -7,9 +8,16 @@ use crate::*;
 /// Of all processes. `TIDEGATE_OUTCOMES` says another number.
 const REQUESTS: usize = 12_000;
 
-fn refunding(algorithm: Algorithm) -> Rule {
-    let rule = kit::per_hour("outcomes", 1_000_000).with_algorithm(algorithm);
-    rule.with_refund_on(["2xx"]).expect("valid")
+/// More than is asked for.
+const PLENTY: u64 = 1_000_000;
+
+/// Where there is plenty, what succeeds is given back.
+fn rule(algorithm: Algorithm, max: u64) -> Rule {
+    let rule = kit::per_hour("outcomes", max).with_algorithm(algorithm);
+    match max {
+        PLENTY => rule.with_refund_on(["2xx"]).expect("valid"),
+        _ => rule,
+    }
 }
 
 /// Plays one process: every tenth request fails.
@@ -17,9 +25,8 @@ fn refunding(algorithm: Algorithm) -> Rule {
 #[ignore = "is started by other tests"]
 async fn worker_fails_at_times() {
     let Some(words) = instructions() else { return };
-    let rule = refunding(algorithm(&words[1]));
-    let [requests] = numbers(&words);
-    let limits = Limits::new([rule]).store(store(&words[0]).await);
+    let [max, requests] = numbers(&words);
+    let limits = Limits::new([rule(algorithm(&words[1]), max)]).store(store(&words[0]).await);
     let handler = get(|Path(number): Path<usize>| async move {
         match number % 10 {
             0 => StatusCode::INTERNAL_SERVER_ERROR,
@@ -30,23 +37,44 @@ async fn worker_fails_at_times() {
     let tasks = (0..TASKS).map(|task| {
         let app = app.clone();
         async move {
-            let mut failures = 0;
+            let (mut allowed, mut failures) = (0, 0);
             for number in (task..requests as usize).step_by(TASKS) {
                 match kit::http::status(&app, &format!("/{number}")).await {
-                    StatusCode::OK => {}
+                    StatusCode::OK => allowed += 1,
                     StatusCode::INTERNAL_SERVER_ERROR => failures += 1,
+                    StatusCode::TOO_MANY_REQUESTS if max < PLENTY => {}
                     other => panic!("{other}"),
                 }
             }
-            failures
+            (allowed + failures, failures)
         }
     });
-    let failures: u64 = in_tasks(tasks).await.into_iter().sum();
+    let (allowed, failures): (Vec<u64>, Vec<u64>) = in_tasks(tasks).await.into_iter().unzip();
+    let [allowed, failures] = [allowed, failures].map(|it| it.iter().sum::<u64>());
     let ended = Instant::now();
     assert!(limits.flush(5 * SECOND).await, "{:?}", limits.snapshot());
     let flushed = ended.elapsed().as_millis();
     let lost = limits.snapshot().rules[0].refunds_lost;
-    println!("\nfailures {failures}\nlost {lost}\nflushed {flushed}");
+    println!("\nallowed {allowed}\nfailures {failures}\nlost {lost}\nflushed {flushed}");
+}
+
+/// What four processes say that ask so often each.
+fn asked(server: &Redis, algorithm: &str, max: u64, requests: usize) -> Vec<String> {
+    let workers = start_workers("outcomes::worker_fails_at_times", PROCESSES, |_| {
+        format!("{} {algorithm} {max} {requests}", server.url)
+    });
+    outputs(workers)
+}
+
+/// Law 1 for processes: exactly `max` requests get through, whoever asks.
+#[test]
+fn exactly_max_requests_for_the_whole_fleet() {
+    let _machine = MACHINE.blocking_lock();
+    for max in [1, 10, 100, 1_000] {
+        let requests = TASKS * (max as usize).div_ceil(4) + 10 * TASKS;
+        let outputs = asked(&Redis::start(), Algorithm::default().name(), max, requests);
+        assert_eq!(sum(&outputs, "allowed "), max);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,14 +88,11 @@ async fn failures_are_counted_exactly() {
     ];
     for algorithm in exact {
         let (server, name) = (Redis::start(), algorithm.name());
-        let workers = start_workers("outcomes::worker_fails_at_times", PROCESSES, |_| {
-            format!("{} {name} {share}", server.url)
-        });
-        let outputs = outputs(workers);
+        let outputs = asked(&server, name, PLENTY, share);
         let failures = sum(&outputs, "failures ");
         let slowest = outputs.iter().map(|it| number(it, "flushed ")).max();
         assert_eq!(sum(&outputs, "lost "), 0);
-        let take = Take::new(refunding(algorithm).into(), Key::default());
+        let take = Take::new(rule(algorithm, PLENTY).into(), Key::default());
         let charged = kit::charged(&store_on(&server).await, &take).await;
         println!("{name}: {share} requests each, {failures} failures, {slowest:?} ms");
         assert_eq!(charged, failures, "{name}");

@@ -39,20 +39,13 @@ impl Phase {
         self.algorithms.iter().flat_map(|at| of(*at)).collect()
     }
 
-    fn instructions(&self, url: &str) -> String {
-        let names: Vec<_> = self.algorithms.iter().map(|at| at.name()).collect();
-        let (window, lasts) = (self.window.as_millis(), self.lasts.as_millis());
-        format!("{url} {window} {lasts} {}", names.join(" "))
-    }
-
-    fn from_instructions(words: &[String]) -> Self {
-        let millis = |at: usize| millis(words[at].parse().expect("a number"));
-        let named = |at: &Algorithm| words[3..].iter().any(|word| word == at.name());
-        Self {
-            algorithms: Algorithm::ALL.into_iter().filter(named).collect(),
-            window: millis(1),
-            lasts: millis(2),
+    /// The same with a window that is so many times as long.
+    fn longer(mut self, times: u32) -> Self {
+        if times > 1 {
+            self.window *= times;
+            self.lasts = self.lasts.max(4 * self.window);
         }
+        self
     }
 }
 
@@ -86,7 +79,8 @@ async fn ask(store: Arc<dyn Store>, limit: Limit, task: u64, until: Instant) -> 
 async fn worker_asks_for_more_than_there_is() {
     let Some(words) = instructions() else { return };
     let store = store(&words[0]).await;
-    let phase = Phase::from_instructions(&words);
+    let [at, times] = numbers(&words);
+    let phase = Phase::all().remove(at as usize).longer(times as u32);
     // More of them for the largest.
     let limits = (0..).zip(phase.limits());
     let largest = limits.clone().filter(|(_, limit)| limit.max == MAXIMA[4]);
@@ -107,18 +101,16 @@ fn nothing_is_above_its_limit_and_nothing_is_left() {
     let _machine = MACHINE.blocking_lock();
     let server = Redis::start();
     let mut all = 0;
-    for mut phase in Phase::all() {
+    for at in 0..Phase::all().len() {
         for attempt in 0.. {
-            let (grants, unused) = play(&phase, &server);
+            // A busy machine cannot ask for as much: it gets a longer window.
+            let (grants, unused) = play(at, 4_u32.pow(attempt), &server);
             all += grants;
             if unused.is_empty() {
                 break;
             }
             assert!(attempt < 3, "{unused:?}");
-            // A busy machine cannot ask for as much: it gets a longer window.
-            println!("in {:?}: {unused:?}", phase.window);
-            phase.window *= 4;
-            phase.lasts = phase.lasts.max(4 * phase.window);
+            println!("phase {at}, attempt {attempt}: {unused:?}");
         }
     }
     println!("{all} grants, none above a limit");
@@ -126,10 +118,12 @@ fn nothing_is_above_its_limit_and_nothing_is_left() {
 
 /// Plays a phase. Returns the number of grants, and the limits that were not used up, with their
 /// fullest windows.
-fn play(phase: &Phase, server: &Redis) -> (usize, Vec<(Limit, u64)>) {
-    let instructions = phase.instructions(&server.url);
+fn play(at: usize, times: u32, server: &Redis) -> (usize, Vec<(Limit, u64)>) {
+    let phase = Phase::all().remove(at).longer(times);
     let worker = "saturated::worker_asks_for_more_than_there_is";
-    let workers = start_workers(worker, PROCESSES, |_| instructions.clone());
+    let workers = start_workers(worker, PROCESSES, |_| {
+        format!("{} {at} {times}", server.url)
+    });
     let mut grants = grants_of(&outputs(workers));
     let (mut all, mut unused) = (0, Vec::new());
     for (at, limit) in (0..).zip(phase.limits()) {

@@ -44,19 +44,15 @@ fn requests() -> u64 {
     from_env("TIDEGATE_WAITING", 1_200)
 }
 
-#[derive(Debug, Default)]
-struct Seen {
-    served: u64,
-    denied: u64,
-    /// In milliseconds.
-    slowest: u64,
-    /// Repeated questions that were denied.
-    vain: u64,
-    /// For how long a key waited, of all keys and rounds, in milliseconds.
-    waited: u64,
-    /// The longest time for which the machine stood still, in milliseconds.
-    stalled: u64,
-}
+/// What is printed of a process, each with its number. Times are in milliseconds.
+const WORDS: [&str; 6] = [
+    "served ", "denied ", "slowest ", // Repeated questions that were denied.
+    "vain ",    // For how long a key waited, of all keys and rounds.
+    "waited ",  // The longest time for which the machine stood still.
+    "stalled ",
+];
+
+type Seen = [u64; WORDS.len()];
 
 fn limits(how: &str, store: impl Store) -> Limits {
     let rule = owned_rule("p", MAX, 10 * HOUR);
@@ -89,7 +85,7 @@ async fn run(how: &str, store: Arc<dyn Store>, requests: u64, processes: u64) ->
     let of_key = BURST / processes;
     let rounds = requests.div_ceil(KEYS * of_key);
     let began = Instant::now();
-    let mut seen = Seen::default();
+    let [mut served, mut denied, mut slowest, mut waited] = [0; 4];
     for round in 0..rounds {
         sleep_until(began + ROUND * u32::try_from(round).expect("few")).await;
         let keys = (0..KEYS).map(|key| {
@@ -98,25 +94,24 @@ async fn run(how: &str, store: Arc<dyn Store>, requests: u64, processes: u64) ->
             kit::done(asked.collect::<Vec<_>>())
         });
         for answers in join_all(keys).await {
-            let waited = answers.iter().map(|answer| match answer.status {
+            let of_each = answers.iter().map(|answer| match answer.status {
                 200 => answer.after.saturating_sub(HOLD),
                 429 => answer.after,
                 other => panic!("{other}"),
             });
-            let of_key = waited.max().expect("somebody asked");
-            let served = answers.iter().filter(|answer| answer.status == 200).count() as u64;
-            seen.served += served;
-            seen.denied += answers.len() as u64 - served;
-            let millis = u64::try_from(of_key.as_millis()).expect("short");
-            seen.slowest = seen.slowest.max(millis);
-            seen.waited += millis;
+            let of_key = of_each.max().expect("somebody asked").as_millis() as u64;
+            let of_200 = answers.iter().filter(|answer| answer.status == 200).count();
+            served += of_200 as u64;
+            denied += (answers.len() - of_200) as u64;
+            slowest = slowest.max(of_key);
+            waited += of_key;
         }
     }
     assert!(limits.flush(PATIENCE).await);
     let rule = &limits.snapshot().rules[0];
     assert_eq!((rule.waiting, rule.refunds_lost), (0, 0));
-    seen.vain = vain.load(Ordering::Relaxed);
-    seen
+    let vain = vain.load(Ordering::Relaxed);
+    [served, denied, slowest, vain, waited, 0]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,19 +120,20 @@ async fn worker_waits() {
     let Some(words) = instructions() else { return };
     let [requests] = numbers(&words);
     let stalls = Stalls::watch(&[&words[0]], millis(100)).await;
-    let seen = run(&words[1], store(&words[0]).await, requests, 2).await;
-    let stalled = stalls.longest().unwrap_or_default().as_millis();
-    println!(
-        "\nserved {}\ndenied {}\nslowest {}\nvain {}\nwaited {}\nstalled {stalled}",
-        seen.served, seen.denied, seen.slowest, seen.vain, seen.waited
-    );
+    let mut seen = run(&words[1], store(&words[0]).await, requests, 2).await;
+    seen[5] = stalls.longest().unwrap_or_default().as_millis() as u64;
+    println!();
+    for (word, number) in WORDS.iter().zip(seen) {
+        println!("{word}{number}");
+    }
 }
 
-fn check(what: &str, seen: &Seen, most: f64) {
-    let rate = seen.vain as f64 * 1_000.0 / seen.waited.max(1) as f64;
-    println!("{what}: {seen:?}, {rate:.1} questions a second for a key that waits");
+fn check(what: &str, seen: Seen, most: f64) {
+    let [_, denied, _, vain, waited, stalled] = seen;
+    let rate = vain as f64 * 1_000.0 / waited.max(1) as f64;
+    println!("{what}: {WORDS:?} {seen:?}, {rate:.1} questions a second for a key that waits");
     // A stall eats into what the patience has to spare.
-    assert!(seen.denied == 0 || seen.stalled >= 1_500, "{what}");
+    assert!(denied == 0 || stalled >= 1_500, "{what}");
     assert!(rate <= most, "{what}: {rate}");
 }
 
@@ -150,16 +146,7 @@ fn two_processes_deny_nobody_whom_units_reach() {
             format!("{} {how} {}", server.url, requests() / 2)
         });
         for output in outputs(workers) {
-            let of = |what| number(&output, what);
-            let seen = Seen {
-                served: of("served "),
-                denied: of("denied "),
-                slowest: of("slowest "),
-                vain: of("vain "),
-                waited: of("waited "),
-                stalled: of("stalled "),
-            };
-            check(how, &seen, RATE_OF_TWO);
+            check(how, WORDS.map(|word| number(&output, word)), RATE_OF_TWO);
         }
     }
 }
@@ -169,8 +156,8 @@ async fn one_process_denies_nobody_whom_units_reach() {
     for how in ["settles", "refunds"] {
         let store = Arc::new(MemoryStore::new().tokio_clock());
         let seen = run(how, store, requests(), 1).await;
-        check(how, &seen, RATE);
+        check(how, seen, RATE);
         // By a queue it is 1.5 s.
-        assert!(seen.slowest < 1_600, "{seen:?}");
+        assert!(seen[2] < 1_600, "{seen:?}");
     }
 }

@@ -33,7 +33,7 @@ impl Contest {
         fleet.iter_mut().for_each(|process| process.tell("go"));
         let (mut java, mut rust) = (Had::default(), Had::default());
         for process in fleet {
-            let had = match process.language {
+            let had = match process.who {
                 Java => &mut java,
                 Rust => &mut rust,
             };

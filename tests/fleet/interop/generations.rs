@@ -5,8 +5,10 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
+use kit::faults::contents as dump;
 use kit::limiter_oracle::Monitor;
 use kit::prelude::*;
+use kit::windows::{Grant, fullest_window};
 use kit::workers::number;
 use kit::{Redis, handle, in_tasks, millis, overall};
 use redis::Commands;
@@ -69,11 +71,8 @@ fn java(process: &mut Process, call: &str, [first, second]: [u64; 2]) -> (String
 }
 
 fn assert_java(process: &mut Process, call: &str, numbers: [u64; 2], expected: &str) {
-    assert_eq!(
-        java(process, call, numbers).0,
-        expected,
-        "{call} {numbers:?}"
-    );
+    let (answer, _) = java(process, call, numbers);
+    assert_eq!(answer, expected, "{call} {numbers:?}");
 }
 
 /// A limiter of this crate, in a process of its own as far as Redis knows.
@@ -122,17 +121,6 @@ fn contents(server: &Redis) -> Vec<String> {
         contents.push(text);
     }
     contents
-}
-
-/// Every byte of it.
-fn dump(server: &Redis) -> Vec<(String, Vec<u8>)> {
-    let dump = |name: String| {
-        let dump = redis::cmd("DUMP")
-            .arg(&name)
-            .query(&mut server.connection());
-        (name, dump.expect("a value"))
-    };
-    server.names().into_iter().map(dump).collect()
 }
 
 /// The same calls on two servers leave the same; the grant is the one of the table.
@@ -231,8 +219,8 @@ async fn together(generation: Generation) {
     }
 }
 
-/// When permits were granted, in microseconds, and how many. In the first generation by the value.
-fn granted(monitor: Monitor, url: &str) -> Vec<(u64, u64)> {
+/// When permits were granted, and how many. In the first generation by the value.
+fn granted(monitor: Monitor, url: &str) -> Vec<Grant> {
     let (mut granted, mut called, mut left) = (Vec::new(), 0, 0);
     monitor.replay(url, |at, in_script, words| {
         if !in_script {
@@ -266,17 +254,8 @@ fn granted(monitor: Monitor, url: &str) -> Vec<(u64, u64)> {
             _ => {}
         }
     });
-    granted
-}
-
-fn fullest(granted: &[(u64, u64)], interval: u64) -> u64 {
-    let windows = granted.iter().enumerate().map(|(at, (last, _))| {
-        // Calls are told to a tenth of a millisecond.
-        let inside = granted[..=at].iter().rev();
-        let inside = inside.take_while(|(called, _)| called + interval - 100 > *last);
-        inside.map(|(_, permits)| permits).sum()
-    });
-    windows.max().unwrap_or(0)
+    let granted = granted.into_iter();
+    granted.map(|(stamp, cost)| Grant { stamp, cost }).collect()
 }
 
 /// What a run granted: the fullest window, what Java was granted in percent, and its errors.
@@ -327,7 +306,8 @@ async fn saturate(server: &Redis, beside: Option<Generation>) -> Run {
     let java = number(&output, "granted ");
     let first_error = output.lines().find_map(|line| line.strip_prefix("first "));
     Run {
-        fullest: fullest(&granted(monitor, &server.url), interval * 1_000),
+        // Calls are told to a tenth of a millisecond.
+        fullest: fullest_window(&granted(monitor, &server.url), interval * 1_000 - 100),
         share: 100 * java / (java + rust).max(1),
         errors: number(&output, "errors "),
         first_error: first_error.expect("a line").to_owned(),
@@ -401,7 +381,7 @@ async fn refused(release: &Release, generation: Generation) -> &'static str {
     run(&server, "FLUSHALL");
     assert_java(&mut process, "trySetRate", [5, 3_000], "true");
     assert_java(&mut process, "tryAcquire", [3, 0], "true");
-    let before = dump(&server);
+    let before = dump(server.connection());
     let limiter = ours(&server, generation).await;
     let with_rate = limiter.clone().rate(overall(7, MINUTE));
     let began = Instant::now();
@@ -422,7 +402,7 @@ async fn refused(release: &Release, generation: Generation) -> &'static str {
             assert!(error.to_string().contains(&remedy), "{error}");
         }
     }
-    assert_eq!(dump(&server), before);
+    assert_eq!(dump(server.connection()), before);
     assert!(
         began.elapsed() < millis(2_500),
         "too slow a machine to tell"

@@ -39,7 +39,7 @@ async fn play(
         let mut fleet = Process::start_all(fleet, "saturate", &url, &words);
         fleet.iter_mut().for_each(|process| process.tell("go"));
         let granted = |process: Process| {
-            let language = process.language;
+            let language = process.who;
             (language, number(&process.rest().join("\n"), "granted "))
         };
         fleet.into_iter().map(granted).collect()

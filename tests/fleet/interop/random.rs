@@ -264,7 +264,7 @@ async fn calls_at_random() {
         all.for_each(|process| process.tell("go"));
         std::thread::sleep(millis(2_000));
         killed.iter_mut().for_each(Process::kill);
-        let logs = fleet.into_iter().map(|it| (it.language, it.rest()));
+        let logs = fleet.into_iter().map(|it| (it.who, it.rest()));
         logs.collect::<Vec<_>>()
     };
     let logs = tokio::task::spawn_blocking(play).await.expect("no panic");

@@ -1,6 +1,5 @@
 //! Permits of a process that is killed are another one's, once their leases are over.
 
-use kit::workers::worker_command;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -8,6 +7,7 @@ use tokio::time::Instant;
 use super::backend::Backend;
 use super::served::{WORKER, send, socket};
 use super::*;
+use crate::process::Process;
 
 /// Of a process that is killed.
 const KEYS: u64 = 20;
@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_secs(1);
 
 /// Serves requests of one permit for each key, until it is dropped.
 struct Server {
-    child: Child,
+    process: Process<&'static str>,
     socket: PathBuf,
     /// It tells this one of its requests.
     _backend: Backend,
@@ -29,25 +29,16 @@ impl Server {
         let _backend = Backend::start(folder, MAX as usize);
         let (url, folder_name, lease) = (&redis.url, folder.display(), lease.as_millis());
         let instructions = format!("{url} {folder_name} 0 0 {lease} {MAX}");
-        let mut command = worker_command(WORKER, &instructions);
-        let child = command.stdout(Stdio::null()).spawn();
-        let child = child.expect("this test starts");
+        let process = Process::of(WORKER, start_worker(WORKER, &instructions));
         let socket = socket(folder, 0);
         while UnixStream::connect(&socket).await.is_err() {
             sleep(Duration::from_millis(5)).await;
         }
         Self {
-            child,
+            process,
             socket,
             _backend,
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
     }
 }
 
@@ -108,7 +99,7 @@ async fn killed() -> Option<Vec<Duration>> {
     if granted.iter().any(tokio::task::JoinHandle::is_finished) {
         return None;
     }
-    server.child.kill().expect("is killed");
+    server.process.kill();
     let killed = Instant::now();
     let back = done(granted).await.into_iter().map(|at| at - killed);
     Some(back.collect())

@@ -1,9 +1,9 @@
 //! What a thousand requests cost that wait for one permit, and whose turn it is.
 
-use std::io::{BufRead, BufReader};
 use std::sync::Mutex;
 
 use axum::extract::Path;
+use kit::workers::lines_of;
 use tokio::time::Instant;
 
 use super::*;
@@ -125,26 +125,18 @@ async fn waiters_of_two_processes_make_progress() {
     let process = Process::start(&redis.url, 1).await;
     // They begin when all permits are held.
     let others = async {
-        let worker = start_worker(WORKER, &redis.url);
+        let mut worker = crate::process::Process::of(WORKER, start_worker(WORKER, &redis.url));
         let started = tokio::task::spawn_blocking(move || {
-            let mut worker = worker;
-            let output = BufReader::new(worker.stdout.take().expect("is piped"));
-            let mut lines = output.lines().map(|line| line.expect("text"));
-            assert!(lines.any(|line| line == "all wait"));
-            (worker, lines)
+            worker.line(|line| line == "all wait");
+            worker
         });
         started.await.expect("no panic")
     };
-    let ((mut worker, lines), rate, _) = play(&redis, &process, 1, WAITERS / 2, others).await;
-    let theirs = tokio::task::spawn_blocking(|| {
-        let served = lines.filter_map(|line| {
-            let (number, at) = line.strip_prefix("served ")?.split_once(' ')?;
-            number.parse().ok().zip(at.parse().ok())
-        });
-        served.collect::<Vec<(usize, u64)>>()
-    });
-    let theirs = theirs.await.expect("no panic");
-    assert!(worker.wait().expect("our child").success());
+    let (worker, rate, _) = play(&redis, &process, 1, WAITERS / 2, others).await;
+    let theirs = tokio::task::spawn_blocking(|| worker.rest()).await;
+    let theirs = lines_of(&theirs.expect("no panic"), "served")
+        .map(|numbers| (numbers[0] as usize, numbers[1]))
+        .collect::<Vec<_>>();
     let ours = process.served();
     let last = |served: &[(usize, u64)]| served.last().expect("all").1;
     let first_over = last(&ours).min(last(&theirs));

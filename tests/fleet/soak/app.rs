@@ -2,115 +2,78 @@
 
 use super::ledger::Law;
 use super::*;
-use crate::client::serve;
 
 /// What a decision may take, with all waiting.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(50);
 pub(crate) const PROCESSES: u32 = 2;
 
-/// A limit, and what it promises.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limit {
-    pub(crate) path: &'static str,
-    algorithm: Algorithm,
-    max: u64,
-    window: Duration,
-    burst: u64,
-    /// How many are told apart.
-    pub(crate) users: u64,
-    on_error: OnError,
-}
+const RULES: &str = r#"
+    [rules.log]
+    algorithm = "sliding-log"
+    max-count = 300
+    window = "1s"
+    on-error = "respond"
 
-const fn limit(path: &'static str, algorithm: Algorithm, max: u64, window: Duration) -> Limit {
-    Limit {
-        path,
-        algorithm,
-        max,
+    [rules.window]
+    algorithm = "sliding-window"
+    max-count = 800
+    window = "2s"
+    on-error = "respond"
+
+    [rules.gcra]
+    algorithm = "gcra"
+    quotas = [{ max-count = 400, window = "1s", burst = 50 }]
+    on-error = "respond"
+
+    [rules.user]
+    algorithm = "sliding-log"
+    max-count = 4
+    window = "1s"
+    key = "header:x-user"
+    on-error = "fallback"
+"#;
+
+/// A rule, how many users it tells apart, and what it promises.
+pub(crate) struct Limit(pub(crate) &'static str, pub(crate) u64, pub(crate) Law);
+
+const fn law(bound: u64, drains: Option<u64>, window: u64) -> Law {
+    Law {
+        bound,
+        drains,
         window,
-        burst: max,
-        users: 1,
-        on_error: OnError::Respond,
     }
 }
 
 pub(crate) const LIMITS: [Limit; 4] = [
-    limit("log", Algorithm::SlidingLog, 300, SECOND),
-    limit(
-        "window",
-        Algorithm::SlidingWindow,
-        800,
-        Duration::from_secs(2),
-    ),
-    Limit {
-        burst: 50,
-        ..limit("gcra", Algorithm::Gcra, 400, SECOND)
-    },
-    Limit {
-        users: 100,
-        on_error: OnError::Fallback,
-        ..limit("user", Algorithm::SlidingLog, 4, SECOND)
-    },
+    Limit("log", 1, law(300, None, 1_000_000)),
+    Limit("window", 1, law(800, None, 2_000_000)),
+    Limit("gcra", 1, law(50, Some(400), 1_000_000)),
+    Limit("user", 100, law(4, None, 1_000_000)),
 ];
 
 impl Limit {
-    fn rule(&self) -> Rule {
-        let quota = kit::quota(self.max, self.window);
-        let quota = match self.algorithm {
-            Algorithm::Gcra => quota.with_burst(self.burst).expect("a valid burst"),
-            _ => quota,
-        };
-        let rule = Rule::new(self.path, [quota]).expect("a valid rule");
-        let rule = rule.with_algorithm(self.algorithm);
-        let rule = rule.with_on_error(self.on_error);
-        match self.users {
-            1 => rule,
-            _ => rule.with_key(Header::new("x-user")),
-        }
-    }
-
     /// What holds for a charge of this limit.
     pub(crate) fn law(&self, by_fallback: bool) -> Law {
-        let share = if by_fallback { u64::from(PROCESSES) } else { 1 };
-        let is_bucket = self.algorithm == Algorithm::Gcra;
+        let is_shared = by_fallback && self.2.drains.is_none();
+        let share = if is_shared { u64::from(PROCESSES) } else { 1 };
         Law {
-            bound: if is_bucket {
-                self.burst
-            } else {
-                self.max / share
-            },
-            drains: is_bucket.then_some(self.max),
-            window: self.window.as_micros() as u64,
+            bound: self.2.bound / share,
+            ..self.2
         }
     }
 }
 
-/// Serves until it is dropped.
-pub(crate) struct App {
-    pub(crate) address: String,
-    task: JoinHandle<()>,
-}
-
-impl App {
-    pub(crate) async fn start(redis: &str) -> Self {
-        let store = kit::load::store(redis).await.timeout(TIMEOUT);
-        let store = Resilient::new(store).fallback(Share::of_processes(PROCESSES));
-        let (address, task) = serve(router(store.build())).await;
-        Self { address, task }
+/// Serves until the end of the test. Returns the address.
+pub(crate) async fn start(redis: &str) -> String {
+    let store = kit::load::store(redis).await.timeout(TIMEOUT);
+    let store = Resilient::new(store).fallback(Share::of_processes(PROCESSES));
+    let limits = Limits::from_toml(RULES).expect("valid");
+    let limits = limits.store(store.build());
+    let mut app = Router::new();
+    for Limit(path, ..) in &LIMITS {
+        app = app.route(&format!("/{path}"), get(charged).layer(limits.layer(*path)));
     }
-}
-
-impl Drop for App {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-fn router(store: Arc<dyn Store>) -> Router {
-    let limits = Limits::new(LIMITS.iter().map(Limit::rule).collect::<Rules>()).store(store);
-    LIMITS.iter().fold(Router::new(), |router, limit| {
-        let layer: RateLimitLayer = limits.layer(limit.path);
-        router.route(&format!("/{}", limit.path), get(charged).layer(layer))
-    })
+    kit::http::serve(app).await.to_string()
 }
 
 /// When it was charged, and by whom.

@@ -51,39 +51,29 @@ impl Fault {
         proxy: &mut Proxy,
         data_is_lost: impl FnOnce(),
     ) {
+        let mut admin = None;
         match self {
             Self::Kill => {
                 server.kill();
                 data_is_lost();
-                sleep(lasts).await;
-                server.restart();
             }
-            Self::Stop => {
-                server.signal("STOP");
-                sleep(lasts).await;
-                server.signal("CONT");
-            }
-            Self::OnTheWay(mode) => {
-                proxy.all(mode);
-                sleep(lasts).await;
-                proxy.all(Mode::Pass);
-            }
+            Self::Stop => server.signal("STOP"),
+            Self::OnTheWay(mode) => proxy.all(mode),
             Self::Refuse => {
                 proxy.refuse().await;
                 proxy.present(Mode::Reset);
-                sleep(lasts).await;
-                proxy.accept_again().await;
             }
-            Self::Commands(begin, end) => {
-                run(server, begin);
-                sleep(lasts).await;
-                run(server, end);
-            }
-            Self::Password => {
-                let mut admin = kit::lock_out(server);
-                sleep(lasts).await;
-                kit::let_in(&mut admin);
-            }
+            Self::Commands(begin, _) => run(server, begin),
+            Self::Password => admin = Some(kit::lock_out(server)),
+        }
+        sleep(lasts).await;
+        match self {
+            Self::Kill => server.restart(),
+            Self::Stop => server.signal("CONT"),
+            Self::OnTheWay(_) => proxy.all(Mode::Pass),
+            Self::Refuse => proxy.accept_again().await,
+            Self::Commands(_, end) => run(server, end),
+            Self::Password => kit::let_in(&mut admin.expect("it has begun")),
         }
     }
 }

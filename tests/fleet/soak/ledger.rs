@@ -139,52 +139,39 @@ impl Law {
 
 #[cfg(test)]
 mod tests {
-    use kit::unix_micros;
-
     use super::*;
-
-    fn allowed(stamp: u64) -> Answer {
-        Answer::Allowed(Charge {
-            count: "c".to_owned(),
-            stamp,
-            is_fallback: false,
-        })
-    }
-
-    fn check(law: Law, stamps: &[u64], violations: usize) {
-        let mut ledger = Ledger::default();
-        for stamp in stamps {
-            ledger.enter(allowed(*stamp), law);
-        }
-        ledger.check();
-        assert_eq!(ledger.violations.len(), violations, "{stamps:?}");
-    }
-
-    const fn law(bound: u64, drains: Option<u64>) -> Law {
-        Law {
-            bound,
-            drains,
-            window: 1_000_000,
-        }
-    }
 
     #[test]
     fn the_ledger_sees_one_too_many() {
-        check(law(2, None), &[0, 500_000, 1_000_000], 0);
-        check(law(2, None), &[0, 999_999, 500_000], 1);
-        check(law(2, Some(10)), &[0, 0, 100_000, 200_000], 0);
-        check(law(2, Some(10)), &[0, 0, 99_999], 1);
-    }
-
-    #[test]
-    fn a_loss_begins_anew() {
-        let now = unix_micros();
-        let mut ledger = Ledger::default();
-        for stamp in [now - 10, now + 10_000_000] {
-            ledger.enter(allowed(stamp), law(1, None));
-            ledger.losses.push(unix_micros());
+        let (log, bucket) = ((2, None), (2, Some(10)));
+        for ((bound, drains), stamps, losses, violations) in [
+            (log, &[0, 500_000, 1_000_000][..], &[][..], 0),
+            (log, &[0, 999_999, 500_000], &[], 1),
+            (bucket, &[0, 0, 100_000, 200_000], &[], 0),
+            (bucket, &[0, 0, 99_999], &[], 1),
+            // A loss begins anew.
+            (log, &[0, 10, 20, 30], &[15, 40], 0),
+            (log, &[0, 10, 20, 30, 40], &[15, 50], 1),
+        ] {
+            let mut ledger = Ledger {
+                losses: losses.to_vec(),
+                ..Ledger::default()
+            };
+            let law = Law {
+                bound,
+                drains,
+                window: 1_000_000,
+            };
+            for stamp in stamps {
+                let charge = Charge {
+                    count: "c".to_owned(),
+                    stamp: *stamp,
+                    is_fallback: false,
+                };
+                ledger.enter(Answer::Allowed(charge), law);
+            }
+            ledger.check();
+            assert_eq!(ledger.violations.len(), violations, "{stamps:?}");
         }
-        ledger.check();
-        assert_eq!(ledger.violations, Vec::<String>::new());
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, interval};
 
 use crate::client::Client;
 use crate::*;
-use app::{App, LIMITS, PROCESSES, TIMEOUT};
+use app::{LIMITS, Limit, PROCESSES, TIMEOUT};
 use faults::FAULTS;
 use gauges::Gauges;
 use ledger::{Answer, Charge, Ledger};
@@ -45,16 +45,15 @@ async fn ask(number: u32, address: String, process: u32, pace: Duration, shared:
     while !shared.is_over.load(Ordering::Relaxed) {
         clock.tick().await;
         turn += 1;
-        let limit = &LIMITS[turn as usize % LIMITS.len()];
-        let user = format!("{}", turn / LIMITS.len() as u64 * 7 % limit.users);
+        let limit @ Limit(path, users, _) = &LIMITS[turn as usize % LIMITS.len()];
+        let user = format!("{}", turn / LIMITS.len() as u64 * 7 % users);
         shared.ledger().sums.sent += 1;
         let asked = Instant::now();
         let fields = format!("host: soak\r\nx-user: {user}");
-        let path = format!("/{}", limit.path);
-        let response = client.get(&path, &fields).await;
+        let response = client.get(&format!("/{path}"), &fields).await;
         let took = asked.elapsed();
         let answer = match response.status.as_u16() {
-            200 => Answer::Allowed(charge(limit.path, &user, process, &response.body)),
+            200 => Answer::Allowed(charge(path, &user, process, &response.body)),
             429 => Answer::Denied,
             503 => Answer::Failed,
             other => panic!("{other} {}", response.body),
@@ -86,12 +85,12 @@ async fn nothing_breaks_and_nothing_grows() {
     let per_second = from_env("TIDEGATE_SOAK_RATE", 800);
     let mut server = Redis::start();
     let mut proxy = Proxy::start(&server.url).await;
-    let apps = [App::start(&proxy.url).await, App::start(&proxy.url).await];
+    let apps = [app::start(&proxy.url).await, app::start(&proxy.url).await];
     let shared = Arc::new(Shared::default());
     let pace = Duration::from_secs(1) * CLIENTS / per_second;
     let clients = (0..CLIENTS).map(|number| {
         let process = number % PROCESSES;
-        let address = apps[process as usize].address.clone();
+        let address = apps[process as usize].clone();
         tokio::spawn(ask(number, address, process, pace, Arc::clone(&shared)))
     });
     let clients: Vec<_> = clients.collect();

@@ -163,8 +163,8 @@ async fn play(number: u64, processes: &mut [Process], seen: &mut Seen) -> Result
             let (is_rules, asked) = (line.starts_with("rules"), asked % number);
             for at in (0..number).filter(|at| is_rules || *at == asked) {
                 let answer = processes[at].ask(&line);
-                story += &format!("{}: {line}\n    {answer}\n", processes[at].0);
-                *seen.entry(processes[at].0.to_owned()).or_default() += 1;
+                story += &format!("{}: {line}\n    {answer}\n", processes[at].who);
+                *seen.entry(processes[at].who.to_owned()).or_default() += 1;
                 if answer != right && began.elapsed() > KEPT {
                     *seen.entry(SLOW.to_owned()).or_default() += 1;
                     return Ok(());
@@ -182,7 +182,7 @@ async fn play(number: u64, processes: &mut [Process], seen: &mut Seen) -> Result
 #[ignore = "tests/versions.sh builds both versions"]
 async fn each_version_answers_as_memory_does() {
     let server = Redis::start();
-    let mut processes = VERSIONS.map(|version| Process::start(version, &server.url));
+    let mut processes = VERSIONS.map(|version| player(version, &server.url));
     let (began, mut seen, mut number) = (Instant::now(), Seen::new(), 0);
     let mut older = 0;
     while began.elapsed() < share() {
@@ -208,7 +208,7 @@ async fn each_version_answers_as_memory_does() {
             println!("{number} histories, {} s", began.elapsed().as_secs());
             // Of each version one is started anew.
             for at in [0, 2] {
-                processes[at] = Process::start(VERSIONS[at], &server.url);
+                processes[at] = player(VERSIONS[at], &server.url);
             }
         }
     }

@@ -8,8 +8,7 @@ mod histories;
 mod player;
 mod rolls;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::Write;
 
 use crate::*;
 
@@ -26,30 +25,10 @@ fn start(version: Version, url: &str, mode: &str) -> Child {
 }
 
 /// One that answers line by line.
-struct Process(Version, Child, BufReader<ChildStdout>);
+type Process = crate::process::Process<Version>;
 
-impl Process {
-    fn start(version: Version, url: &str) -> Self {
-        let mut child = start(version, url, "play");
-        let answers = BufReader::new(child.stdout.take().expect("is piped"));
-        Self(version, child, answers)
-    }
-
-    fn ask(&mut self, line: &str) -> String {
-        writeln!(self.1.stdin.as_mut().expect("is piped"), "{line}").expect("it listens");
-        let mut answer = String::new();
-        self.2.read_line(&mut answer).expect("an answer");
-        answer.strip_suffix('\n').expect("it goes on").to_owned()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.1
-            .kill()
-            .and_then(|()| self.1.wait())
-            .expect("our child");
-    }
+fn player(version: Version, url: &str) -> Process {
+    Process::of(version, start(version, url, "play"))
 }
 
 /// For how long each of the two tests plays.

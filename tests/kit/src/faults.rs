@@ -344,7 +344,8 @@ fn ask_all(connection: &mut Connection, commands: &[&str], key: &str) {
     all.exec(connection).expect("all is done");
 }
 
-fn contents(mut connection: Connection) -> Contents {
+/// What stands on one server.
+pub fn contents(mut connection: Connection) -> Contents {
     let names: Vec<String> = cmd("KEYS").arg("*").query(&mut connection).expect("names");
     let names = names.into_iter().filter(|name| !name.starts_with("filler"));
     let contents = names.filter_map(|name| {
