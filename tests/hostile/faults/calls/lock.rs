@@ -37,25 +37,17 @@ async fn held(client: &Client) -> Vec<Mutex<Option<LockGuard>>> {
     guards
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Wait {
-    No,
-    Bounded,
-    Unbounded,
-}
-
-/// Each call takes a lock of its own, and keeps it.
-fn acquiring(client: &Client, wait: Wait) -> Vec<Case> {
+/// Each call takes a lock of its own in this way, and keeps it.
+fn acquiring<F: Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static>(
+    client: &Client,
+    take: impl Fn(Lock) -> F + Send + Sync + 'static,
+) -> Vec<Case> {
     let kept = Arc::<Mutex<Vec<LockGuard>>>::default();
     let ask = move |client: Client, number| {
-        let (lock, kept) = (Lock::new(&client.redis, &name(number)), Arc::clone(&kept));
-        let lock = lock.lease(HOUR);
+        let taken = take(Lock::new(&client.redis, &name(number)).lease(HOUR));
+        let kept = Arc::clone(&kept);
         async move {
-            let guard = match wait {
-                Wait::No => lock.try_lock().await?,
-                Wait::Bounded => lock.try_lock_for(millis(100)).await?,
-                Wait::Unbounded => Some(lock.lock().await?),
-            };
+            let guard = taken.await?;
             let guard = guard.ok_or_else(|| Failure::Other("held".to_owned()))?;
             kept.lock().expect("no panic").push(guard);
             Ok(())
@@ -65,15 +57,17 @@ fn acquiring(client: &Client, wait: Wait) -> Vec<Case> {
 }
 
 pub(crate) async fn try_lock(client: &Client) -> Vec<Case> {
-    acquiring(client, Wait::No)
+    acquiring(client, |lock| async move { lock.try_lock().await })
 }
 
 pub(crate) async fn try_lock_for(client: &Client) -> Vec<Case> {
-    acquiring(client, Wait::Bounded)
+    acquiring(client, |lock| async move {
+        lock.try_lock_for(millis(100)).await
+    })
 }
 
 pub(crate) async fn lock(client: &Client) -> Vec<Case> {
-    acquiring(client, Wait::Unbounded)
+    acquiring(client, |lock| async move { lock.lock().await.map(Some) })
 }
 
 /// It only looks at a lock, and at what an owner has of it.

@@ -4,8 +4,6 @@ pub(crate) mod limiter;
 pub(crate) mod lock;
 pub(crate) mod store;
 
-use std::fmt;
-
 use tidegate::Redis;
 use tidegate::lock::LockError;
 
@@ -41,20 +39,11 @@ impl Client {
 }
 
 /// What a caller is told who does not get what it asked for.
-#[derive(Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Failure {
     Store(StoreErrorKind),
     /// Another error, or an answer that is wrong on a server that is well.
     Other(String),
-}
-
-impl fmt::Debug for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(kind) => write!(f, "{kind:?}"),
-            Self::Other(what) => f.write_str(what),
-        }
-    }
 }
 
 impl From<StoreError> for Failure {

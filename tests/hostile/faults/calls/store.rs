@@ -27,8 +27,9 @@ fn general(algorithm: Algorithm, path: &str) -> Rule {
     rule.with_algorithm(algorithm)
 }
 
-fn path(call: &str, algorithm: Algorithm) -> String {
-    format!("{call}-{}", algorithm.name())
+fn rules(algorithm: Algorithm) -> [(&'static str, Rule); 2] {
+    let (usual, general) = (usual(algorithm, "one"), general(algorithm, "two"));
+    [("one quota", usual), ("two quotas", general)]
 }
 
 /// What is used of each quota.
@@ -75,11 +76,7 @@ fn charging(client: &Client, name: String, adds: impl Into<Vec<i64>>, take: Take
 pub(crate) async fn take(client: &Client) -> Vec<Case> {
     let mut cases = Vec::new();
     for algorithm in Algorithm::ALL {
-        let rules = [
-            ("one quota", usual(algorithm, "one")),
-            ("two quotas", general(algorithm, "two")),
-        ];
-        for (name, rule) in rules {
+        for (name, rule) in rules(algorithm) {
             let adds = vec![1; rule.quotas().len()];
             for key in ["victim", "new-victim"] {
                 let take = take_of(rule.clone(), key);
@@ -104,11 +101,7 @@ pub(crate) async fn take(client: &Client) -> Vec<Case> {
 pub(crate) async fn denied(client: &Client) -> Vec<Case> {
     let mut cases = Vec::new();
     for algorithm in Algorithm::ALL {
-        let rules = [
-            ("one quota", usual(algorithm, "one")),
-            ("two quotas", general(algorithm, "two")),
-        ];
-        for (name, rule) in rules {
+        for (name, rule) in rules(algorithm) {
             let adds = vec![0; rule.quotas().len()];
             let take = take_of(rule, "victim");
             charge(&client.store, &take.clone().with_cost(MAX)).await;
@@ -132,7 +125,8 @@ pub(crate) async fn joint(client: &Client) -> Vec<Case> {
             subject("address", quota(MAX, DAY).into()),
             subject("everyone", quota(3 * MAX, DAY).into()),
         ];
-        let rule = Rule::joint(&path("joint", algorithm), subjects).expect("a valid rule");
+        let rule =
+            Rule::joint(&format!("joint-{}", algorithm.name()), subjects).expect("a valid rule");
         let rule = Arc::new(rule.with_algorithm(algorithm));
         // Which of its counts has the fault.
         for at in 0..3 {
