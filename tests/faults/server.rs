@@ -18,20 +18,6 @@ async fn killed_and_restarted_empty() {
     fault.ends().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_that_is_deleted() {
-    let server = Redis::start();
-    let create = "ACL SETUSER limiter on >s3cret allkeys +@all";
-    run(&server, create);
-    let url = server.url.replace("//", "//limiter:s3cret@");
-    let fault = Fault::at("ACL DELUSER", &url).await;
-    let fault = fault.gives(&[Refused, Unavailable]).begins();
-    run(&server, "ACL DELUSER limiter");
-    fault.lasts(WHILE).await;
-    run(&server, create);
-    fault.ends().await;
-}
-
 /// Others have all the connections that the server takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_many_clients() {
@@ -133,15 +119,18 @@ async fn somebody_elses_script_does_not_end() {
     fault.ends().await;
 }
 
-/// One command begins it, and another one ends it, if it does not end by itself.
+/// One command begins it, and another one ends it, if it does not end by itself. That one is also
+/// done beforehand. Callers may be a `user:password@`.
 async fn commands(
     name: &'static str,
-    arguments: &[&str],
+    (user, arguments): (&str, &[&str]),
     [begin, end]: [&str; 2],
     kinds: &[StoreErrorKind],
 ) {
     let server = Redis::start_with(arguments);
-    let fault = Fault::at(name, &server.url).await.gives(kinds).begins();
+    run(&server, end);
+    let url = server.url.replace("//", &format!("//{user}"));
+    let fault = Fault::at(name, &url).await.gives(kinds).begins();
     run(&server, begin);
     fault.lasts(WHILE).await;
     run(&server, end);
@@ -169,12 +158,17 @@ const PAUSE: &str = "CLIENT PAUSE 400 ALL";
 
 kit::cases! {
     // The first command answers when it is over.
-    busy_with_a_slow_command: commands("DEBUG SLEEP", &[], ["DEBUG SLEEP 0.4", "PING"], &[Timeout]);
-    all_clients_are_paused: commands(PAUSE, &[], [PAUSE, "PING"], &[Timeout]);
+    busy_with_a_slow_command: commands(
+        "DEBUG SLEEP", ("", &[]), ["DEBUG SLEEP 0.4", "PING"], &[Timeout]);
+    all_clients_are_paused: commands(PAUSE, ("", &[]), [PAUSE, "PING"], &[Timeout]);
     // A replica that may not answer with what is stale, of a master that is gone.
     a_replica_without_its_master: commands(
-        "MASTERDOWN", &["--replica-serve-stale-data", "no"],
+        "MASTERDOWN", ("", &["--replica-serve-stale-data", "no"]),
         ["REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"], &[Unavailable, ReadOnly]);
+    a_user_that_is_deleted: commands(
+        "ACL DELUSER", ("limiter:s3cret@", &[]),
+        ["ACL DELUSER limiter", "ACL SETUSER limiter on >s3cret allkeys +@all"],
+        &[Refused, Unavailable]);
     // Each call may find its script gone.
     scripts_are_flushed: again("SCRIPT FLUSH, 200 times", "SCRIPT FLUSH", 200, millis(2), &[]);
     // A connection that is closed between two calls is replaced without a word.
