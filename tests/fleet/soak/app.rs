@@ -71,7 +71,7 @@ pub(crate) async fn start(redis: &str) -> String {
     let limits = limits.store(store.build());
     let mut app = Router::new();
     for Limit(path, ..) in &LIMITS {
-        app = app.route(&format!("/{path}"), get(charged).layer(limits.layer(*path)));
+        app = app.route(&format!("/{path}"), get(charged).layer(limits.layer(path)));
     }
     kit::http::serve(app).await.to_string()
 }
