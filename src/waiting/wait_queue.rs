@@ -10,7 +10,9 @@
 //! nobody else of its queue is charged before it has its answer. If that denies it, since others
 //! have passed it before, nobody passes it until its new retry-after is over; if that answer denies
 //! it, too, and nobody of its queue was admitted, others have taken its units whom no queue of this
-//! process holds up: if somebody costs less, all may pass it until it is overdue again.
+//! process holds up: if somebody costs less, all may pass it until it is overdue again. A question
+//! that spends less time on the way than the one before it arrives too early: its denial is none of
+//! these.
 //!
 //! Under `fair-by` the waiters of a queue are in lanes, which take turns: see `line.rs`.
 
@@ -91,9 +93,9 @@ pub(crate) struct WaitPlace {
     at: Option<(QueueId, Rank)>,
     /// When it is overdue, by its answers. `None` while only fallbacks have denied it.
     overdue_at: Option<Instant>,
-    /// A later answer that says until then says the same: a question that spends less time on the
-    /// way than the one before it arrives too early by that.
-    same_until: Option<Instant>,
+    /// A denial that names a time up to this one is no new denial: its question arrived before its
+    /// units were free, by at most the round trip of the question that `overdue_at` is from.
+    early_until: Option<Instant>,
     /// `Some` if it was overdue and denied once more, so that nobody passes it before it is again:
     /// how many of its queue had been admitted then.
     unpassed: Option<u64>,
@@ -203,7 +205,7 @@ impl WaitQueues {
             bounded_by,
             at: None,
             overdue_at: None,
-            same_until: None,
+            early_until: None,
             unpassed: None,
             returns: AtomicU64::default(),
             sleeper,
@@ -461,9 +463,9 @@ impl WaitPlace {
     pub(crate) fn denied(&mut self, by: Lacking) {
         let now = Instant::now();
         let mut queues = lock(&self.queues.counts);
+        let was_early = by.overdue_at <= self.early_until;
         // Who has only looked was not denied.
-        let is_same = by.overdue_at <= self.same_until;
-        let is_due = |at| at <= by.asked_at && by.free_at.is_some() && !is_same;
+        let is_due = |at| at <= by.asked_at && by.free_at.is_some() && !was_early;
         if by.overdue_at.is_some() && self.overdue_at.is_none_or(is_due) {
             let queue = queues.of.get(&by.queue);
             let again = self.overdue_at.and(queue.map(|it| it.admitted).or(Some(0)));
@@ -471,8 +473,8 @@ impl WaitPlace {
             let is_passed = queue.is_some_and(|it| it.line.has_cheaper(by.cost));
             self.unpassed = again.filter(|_| self.unpassed != again || !is_passed);
             self.overdue_at = by.overdue_at;
-            let took = now.saturating_duration_since(by.asked_at);
-            self.same_until = by.overdue_at.and_then(|at| at.checked_add(took));
+            let round_trip = now.saturating_duration_since(by.asked_at);
+            self.early_until = by.overdue_at.and_then(|at| at.checked_add(round_trip));
         }
         let is_overdue = self.unpassed.is_some() || self.overdue_at.is_some_and(|at| at <= now);
         let rank = Rank::new(by.lane, self.arrival, by.cost, is_overdue);
