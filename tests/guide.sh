@@ -8,13 +8,17 @@ trap 'rm "$paths"' EXIT
 # How long the README, the guides and the recipes may be.
 test "$(wc -l <README.md)" -le 180 || { echo "tests/guide.sh: the README has more than 180 lines" >&2; exit 1; }
 test "$(wc -l <llms.txt)" -le 150 || { echo "tests/guide.sh: llms.txt has more than 150 lines" >&2; exit 1; }
+# Both commands of a checkout.
+for command in 'cargo run --example web_app' 'bash tests/run.sh'; do
+  grep -qF "\`$command\`" README.md || { echo "tests/guide.sh: the README does not name $command" >&2; exit 1; }
+done
 at_most() {
   local words
   words=$(cat "${@:3}" | wc -w)
   test "$words" -le "$1" ||
     { echo "tests/guide.sh: $2 have $words words, expected at most $1: say it shorter, or once" >&2; exit 1; }
 }
-at_most 26000 "README, CONTRIBUTING and the guides" README.md CONTRIBUTING.md docs/*.md
+at_most 26250 "README, CONTRIBUTING and the guides" README.md CONTRIBUTING.md docs/*.md
 at_most 2205 "the words for those who come from elsewhere" docs/migrating.md
 at_most 10050 "the pages of docs/evidence" docs/evidence/*.md
 # The headings that links within these pages name.
