@@ -665,6 +665,14 @@ impl Decision {
         sooner
     }
 
+    /// This decision, of whose quotas no more is left than by this look.
+    pub(crate) fn with_least_left(mut self, look: &Self) -> Self {
+        for (state, look) in self.states_mut().iter_mut().zip(look.quotas()) {
+            state.remaining = state.remaining.min(look.remaining);
+        }
+        self
+    }
+
     /// This denial, of whatever kind, with a retry-after that is no longer than this.
     pub(crate) fn for_now(mut self, at_most: Duration) -> Self {
         let at_most = micros(at_most);

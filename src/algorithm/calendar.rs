@@ -45,14 +45,24 @@ impl Calendar {
         self.period.usual_micros() + 24 * HOUR
     }
 
-    /// What a fallback admits of it: an hour's part of the share, or one request of this cost in as
-    /// many hours as it has parts. It may owe what the share of the period may.
-    pub(crate) fn for_share(&self, share: Share, cost: u64) -> Windows {
+    /// What a fallback admits of it: an hour's part of the share at once, and what comes evenly, or
+    /// one request of this cost where nothing else counts. It may owe what the share may.
+    pub(crate) fn part_for(&self, share: Share, cost: u64) -> Windows {
+        let all = self.whole_for(share);
         let hours = u32::try_from(self.period.usual_micros() / HOUR).expect("a month at most");
-        let all = Quota::from_micros(share.at_least_one_of(self.max()), HOUR);
-        let part = Share::new(1, hours).quota(&all, Algorithm::SlidingLog, cost.max(1));
+        let most = all.quotas[0].max();
+        let burst = if cost <= most { cost } else { 1 }.max(most / u64::from(hours));
+        let part = all.quotas[0].with_burst(burst.max(1));
+        let quotas = [part.expect("no longer than the period")];
+        Windows::new(Algorithm::Gcra.into(), quotas.into(), all.owe_at_most)
+    }
+
+    /// The share of it in the longest such period.
+    pub(crate) fn whole_for(&self, share: Share) -> Windows {
+        let max = share.at_least_one_of(self.max());
+        let all = Quota::from_micros(max, self.period.usual_micros());
         let owed = share.times(self.owe_at_most.unwrap_or(self.max()));
-        Windows::new(Algorithm::SlidingLog.into(), [part].into(), Some(owed))
+        Windows::new(Algorithm::SlidingWindow.into(), [all].into(), Some(owed))
     }
 
     /// The decision about a take, when so many units are used with it, of a period that ends in

@@ -54,6 +54,10 @@ impl Share {
         })
     }
 
+    pub(crate) const fn is_whole(self) -> bool {
+        self.numerator == self.denominator
+    }
+
     pub(crate) fn times(self, units: u64) -> u64 {
         let part = u128::from(units) * u128::from(self.numerator) / u128::from(self.denominator);
         u64::try_from(part).expect("no more than the whole")
@@ -64,36 +68,33 @@ impl Share {
         self.times(units).max(units.min(1))
     }
 
-    /// The share of a quota, for requests of this cost.
+    /// What it admits of a quota in the quota's own window: its part, and at least this cost, so
+    /// that a request above the part is admitted where nothing else counts. No max, cost or plan
+    /// changes the window, so all of them are counted together.
     ///
-    /// A share that has no room for one request becomes room for one request in a longer window, so
-    /// that the rate stays the same.
-    pub(crate) fn quota(self, quota: &Quota, algorithm: Algorithm, cost: u64) -> Quota {
-        let is_never_allowed = quota.max() == 0 || cost > algorithm.limit(quota);
-        let least = if is_never_allowed { 0 } else { cost };
-        let (max, window) = (self.times(quota.max()), quota.window_micros());
-        let shared = match max >= least {
-            true => Quota::from_micros(max, window),
-            false => match self.window_for(quota, cost) {
-                Some(longer) => Quota::from_micros(cost, longer),
-                None => Quota::from_micros(0, window),
-            },
+    /// Of a bucket that is the rate, which a longer window says exactly, and a part of the burst.
+    pub(crate) fn part(self, quota: &Quota, algorithm: Algorithm, cost: u64) -> Quota {
+        let least = match cost <= algorithm.limit(quota) {
+            true => cost.max(1),
+            false => 1,
         };
-        match algorithm.has_burst() {
-            true => with_burst(shared, self.times(quota.burst()).max(least)),
-            false => shared,
+        if quota.max() > 0 && algorithm.has_burst() {
+            return with_burst(self.whole(quota), self.times(quota.burst()).max(least));
         }
+        let max = self.times(quota.max()).max(least.min(quota.max()));
+        Quota::from_micros(max, quota.window_micros())
     }
 
-    /// The microseconds in which the share's rate admits this many units, rounded up to whole
-    /// milliseconds. `None` if a window may not be that long.
-    fn window_for(self, quota: &Quota, units: u64) -> Option<u64> {
-        let millis = u128::from(quota.window_micros() / 1_000) * u128::from(units);
-        let whole = millis * u128::from(self.denominator);
-        let rate = u128::from(quota.max()) * u128::from(self.numerator);
-        let micros = whole.div_ceil(rate).checked_mul(1_000)?;
-        let is_window = micros <= Quota::MAX_WINDOW.as_micros();
-        u64::try_from(micros).ok().filter(|_| is_window)
+    /// The whole quota in the window in which its rate admits that much; or what the longest
+    /// window has of it.
+    pub(crate) fn whole(self, quota: &Quota) -> Quota {
+        let longest = Quota::MAX_WINDOW.as_micros();
+        let window = u128::from(quota.window_micros()) * u128::from(self.denominator);
+        let longer = window.div_ceil(u128::from(self.numerator)).min(longest);
+        let max = u128::from(quota.max()) * longer * u128::from(self.numerator) / window;
+        let max = u64::try_from(max).expect("no more than the whole");
+        let longer = u64::try_from(longer).expect("a window");
+        Quota::from_micros(max.min(quota.max()), longer)
     }
 }
 
@@ -119,73 +120,64 @@ mod tests {
 
     use super::*;
 
-    /// The share's maximum, and its window in milliseconds.
-    fn shared(share: Share, quota: (u64, u64), algorithm: Algorithm, cost: u64) -> (u64, u64) {
+    /// The maximum and the window in milliseconds of its part, and of the whole.
+    fn shared(share: Share, quota: (u64, u64), algorithm: Algorithm, cost: u64) -> [(u64, u64); 2] {
         let window = Duration::from_millis(quota.1);
         let quota = Quota::new(window, quota.0).expect("valid");
-        let shared = share.quota(&quota, algorithm, cost);
-        (shared.max(), shared.window_micros() / 1_000)
+        let shared = [share.part(&quota, algorithm, cost), share.whole(&quota)];
+        shared.map(|it| (it.max(), it.window_micros() / 1_000))
     }
 
     #[test]
-    fn whole_requests_are_rounded_down() {
+    fn a_part_in_the_window_and_the_whole_in_a_longer_one() {
         let log = Algorithm::SlidingLog;
         let quarter = Share::of_processes(4);
-        assert_eq!(shared(quarter, (100, 1_000), log, 1), (25, 1_000));
-        assert_eq!(shared(quarter, (7, 1_000), log, 1), (1, 1_000));
-        assert_eq!(
-            shared(Share::new(1, 1), (7, 1_000), log, 1),
-            (7, 1_000),
-            "all"
-        );
-        assert_eq!(shared(Share::new(2, 3), (7, 1_000), log, 1), (4, 1_000));
-    }
-
-    #[test]
-    fn less_than_a_request_is_one_in_a_longer_window() {
-        let log = Algorithm::SlidingLog;
-        let quarter = Share::of_processes(4);
-        assert_eq!(shared(quarter, (3, 1_000), log, 1), (1, 1_334));
-        assert_eq!(shared(quarter, (1, 1_000), log, 1), (1, 4_000));
-        assert_eq!(shared(quarter, (8, 1_000), log, 3), (3, 1_500));
-        // A quota that admits no request still admits none.
-        assert_eq!(shared(quarter, (0, 1_000), log, 1), (0, 1_000));
-        assert_eq!(shared(quarter, (8, 1_000), log, 9), (2, 1_000));
-        // A window of forty years is too long.
-        let longest = 3650 * 24 * 60 * 60 * 1_000;
-        assert_eq!(shared(quarter, (1, longest), log, 1), (0, longest));
+        let day = 24 * 60 * 60 * 1_000;
+        for (share, quota, cost, part, whole) in [
+            (quarter, (100, 1_000), 1, 25, (100, 4_000)),
+            (quarter, (7, 1_000), 1, 1, (7, 4_000)),
+            (Share::new(1, 1), (7, 1_000), 1, 7, (7, 1_000)),
+            (Share::new(2, 3), (7, 1_000), 1, 4, (7, 1_500)),
+            // Less than a request is one request.
+            (quarter, (3, 1_000), 1, 1, (3, 4_000)),
+            (quarter, (3, 1_000), 0, 1, (3, 4_000)),
+            (quarter, (8, 1_000), 3, 3, (8, 4_000)),
+            (quarter, (8, 1_000), 8, 8, (8, 4_000)),
+            // A request that the quota never admits is none.
+            (quarter, (8, 1_000), 9, 2, (8, 4_000)),
+            (quarter, (0, 1_000), 1, 0, (0, 4_000)),
+            // A window of more than ten years is too long.
+            (
+                quarter,
+                (100, 3_000 * day),
+                1,
+                25,
+                (30, 3_652 * day + day / 2),
+            ),
+            (quarter, (1, 3_650 * day), 1, 1, (0, 3_652 * day + day / 2)),
+        ] {
+            let window = quota.1;
+            let expected = [(part, window), whole];
+            assert_eq!(
+                shared(share, quota, log, cost),
+                expected,
+                "{quota:?} {cost}"
+            );
+        }
     }
 
     #[test]
     fn a_burst_is_shared_and_the_rate_kept() {
         let quarter = Share::of_processes(4);
-        let quota = Quota::per_second(2).with_burst(20).expect("valid");
-        let shared = quarter.quota(&quota, Algorithm::Gcra, 1);
-        assert_eq!(
-            (shared.max(), shared.window_micros(), shared.burst()),
-            (1, 2_000_000, 5)
-        );
-        let small = Quota::per_second(40).with_burst(2).expect("valid");
-        let shared = quarter.quota(&small, Algorithm::Gcra, 1);
-        assert_eq!(
-            (shared.max(), shared.window_micros(), shared.burst()),
-            (10, 1_000_000, 1)
-        );
-    }
-
-    #[test]
-    fn the_rate_is_never_above_the_shares() {
-        for max in 1..=40_u64 {
-            for cost in 1..=max {
-                for number in 1..=50 {
-                    for algorithm in Algorithm::ALL {
-                        let share = Share::of_processes(number);
-                        let (units, millis) = shared(share, (max, 997), algorithm, cost);
-                        assert!(units * 997 * u64::from(number) <= max * millis);
-                        assert!(units >= cost, "a request fits");
-                    }
-                }
-            }
+        for (quota, burst, expected) in [
+            (Quota::per_second(2), 20, (2, 4_000_000, 5)),
+            (Quota::per_second(40), 2, (40, 4_000_000, 1)),
+            (Quota::per_second(7), 7, (7, 4_000_000, 1)),
+        ] {
+            let quota = quota.with_burst(burst).expect("valid");
+            let shared = quarter.part(&quota, Algorithm::Gcra, 1);
+            let shared = (shared.max(), shared.window_micros(), shared.burst());
+            assert_eq!(shared, expected);
         }
     }
 

@@ -15,13 +15,20 @@ use crate::quota::Quota;
 pub(crate) struct Spec {
     pub(crate) kind: Kind,
     pub(crate) held_by: HeldBy,
-    /// The units for which a share of it has room.
-    usual_cost: u64,
     /// Its bytes in a question to Redis.
     #[cfg(feature = "redis")]
     question: OnceLock<Box<[u8]>>,
-    /// The spec of a fallback's share, for the share that was asked for first.
-    shared: OnceLock<(Share, Arc<Self>)>,
+    /// The specs of a fallback's share, for the share that was asked for first.
+    shared: OnceLock<(Share, SharedSpecs)>,
+}
+
+/// The specs of the counts by which a fallback admits a share.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedSpecs {
+    /// Of its part, in the windows of the quotas.
+    pub(crate) part: Arc<Spec>,
+    /// Of the whole quotas, in longer windows: what bounds requests that are larger than the part.
+    pub(crate) whole: Option<Arc<Spec>>,
 }
 
 /// What may hold the keys of a count.
@@ -64,11 +71,10 @@ pub(crate) struct Permits {
 }
 
 impl Spec {
-    pub(crate) fn new(kind: Kind, held_by: HeldBy, usual_cost: u64) -> Self {
+    pub(crate) fn new(kind: Kind, held_by: HeldBy) -> Self {
         Self {
             kind,
             held_by,
-            usual_cost: usual_cost.max(1),
             #[cfg(feature = "redis")]
             question: OnceLock::new(),
             shared: OnceLock::new(),
@@ -77,7 +83,7 @@ impl Spec {
 
     /// A spec of counts whose keys nothing holds.
     pub(crate) fn plain(kind: Kind) -> Arc<Self> {
-        Arc::new(Self::new(kind, HeldBy::Nobody, 1))
+        Arc::new(Self::new(kind, HeldBy::Nobody))
     }
 
     #[inline]
@@ -156,21 +162,23 @@ impl Spec {
         of_windows.chain(of_calendar).chain(of_permits)
     }
 
-    /// A share of it, which has room for so many units. That for the first share is made once and
-    /// kept; a process rarely uses a second share, or costs above the usual one and the share.
-    pub(crate) fn for_share(&self, share: Share, cost: u64) -> Arc<Self> {
-        let make = |cost| Arc::new(self.make_share(share, cost));
-        let usual = || make(self.usual_cost);
-        let (known, shared) = self.shared.get_or_init(|| (share, usual()));
-        let shared = match *known == share {
-            true => Arc::clone(shared),
-            false => usual(),
+    /// A share of it, which has room for one request of this cost. That for the first share is made
+    /// once and kept; a process rarely uses a second share, or costs above its part.
+    pub(crate) fn for_share(&self, share: Share, cost: u64) -> SharedSpecs {
+        let make = || SharedSpecs {
+            part: self.part_for(share, 1),
+            whole: self.whole_for(share),
+        };
+        let (known, shared) = self.shared.get_or_init(|| (share, make()));
+        let mut shared = match *known == share {
+            true => shared.clone(),
+            false => make(),
         };
         let has_room = |it: &Windows| it.limits().all(|limit| cost <= limit);
-        match shared.windows().is_none_or(has_room) {
-            true => shared,
-            false => make(cost),
+        if !shared.part.windows().is_none_or(has_room) {
+            shared.part = self.part_for(share, cost);
         }
+        shared
     }
 
     /// The share of what is spent.
@@ -179,13 +187,22 @@ impl Spec {
         Self::plain(Kind::Windows(Windows::new(log, nothing.into(), None)))
     }
 
-    fn make_share(&self, share: Share, cost: u64) -> Self {
+    fn part_for(&self, share: Share, cost: u64) -> Arc<Self> {
         let kind = match &self.kind {
-            Kind::Windows(windows) => Kind::Windows(windows.for_share(share, cost)),
-            Kind::Calendar(calendar) => Kind::Windows(calendar.for_share(share, cost)),
+            Kind::Windows(windows) => Kind::Windows(windows.part_for(share, cost)),
+            Kind::Calendar(calendar) => Kind::Windows(calendar.part_for(share, cost)),
             Kind::Permits(permits) => Kind::Permits(permits.for_share(share)),
         };
-        Self::new(kind, self.held_by.clone(), self.usual_cost)
+        Arc::new(Self::new(kind, self.held_by.clone()))
+    }
+
+    fn whole_for(&self, share: Share) -> Option<Arc<Self>> {
+        let whole = match &self.kind {
+            Kind::Windows(windows) => windows.whole_for(share)?,
+            Kind::Calendar(calendar) => calendar.whole_for(share),
+            Kind::Permits(_) => return None,
+        };
+        Some(Self::plain(Kind::Windows(whole)))
     }
 }
 
@@ -246,12 +263,25 @@ impl Windows {
         self.quotas.iter().map(move |quota| algorithm.limit(quota))
     }
 
-    fn for_share(&self, share: Share, cost: u64) -> Self {
+    fn part_for(&self, share: Share, cost: u64) -> Self {
         let algorithm = self.algorithm();
         let quotas = self.quotas.iter();
-        let quotas = quotas.map(|quota| share.quota(quota, algorithm, cost));
-        let owed = self.owe_at_most.map(|units| share.times(units));
-        Self::new(self.config, quotas.collect(), owed)
+        let quotas = quotas.map(|quota| share.part(quota, algorithm, cost));
+        Self::new(self.config, quotas.collect(), self.owed_by(share))
+    }
+
+    /// None where the part says it: a bucket's rate is that of the whole.
+    fn whole_for(&self, share: Share) -> Option<Self> {
+        if self.algorithm().has_burst() || share.is_whole() {
+            return None;
+        }
+        let quotas = self.quotas.iter().map(|quota| share.whole(quota));
+        let counts = Algorithm::SlidingWindow.into();
+        Some(Self::new(counts, quotas.collect(), self.owed_by(share)))
+    }
+
+    fn owed_by(&self, share: Share) -> Option<u64> {
+        self.owe_at_most.map(|units| share.times(units))
     }
 }
 

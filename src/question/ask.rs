@@ -462,22 +462,32 @@ impl Ask {
     }
 
     /// This question as a fallback asks its own store: under a share of each count that is not
-    /// spent, with room for what the question costs or for what was charged.
+    /// spent, with room for what the question costs or for what was charged. Behind these counts
+    /// stand those of the whole quotas in longer windows.
     pub(crate) fn for_share(
         &self,
         share: Share,
         charged: Option<&Receipt>,
         is_spent: impl Fn(&CountAsk) -> bool,
     ) -> Self {
-        let mut ask = self.clone();
+        let (mut ask, mut wholes) = (self.clone(), SmallVec::<[_; 4]>::new());
         for (at, count) in ask.counts.iter_mut().enumerate() {
+            if charged.is_none() && is_spent(count) {
+                count.spec = Spec::of_nothing();
+                continue;
+            }
             let charged = charged.and_then(|it| it.counts().get(at));
             let cost = charged.map_or(count.cost, Receipt::units);
-            count.spec = match charged.is_none() && is_spent(count) {
-                true => Spec::of_nothing(),
-                false => count.spec.for_share(share, cost),
-            };
+            let shared = count.spec.for_share(share, cost);
+            count.spec = shared.part;
+            wholes.extend(shared.whole.map(|spec| CountAsk {
+                name: count.name.of_whole(),
+                spec,
+                ..count.clone()
+            }));
         }
+        ask.is_joint |= !wholes.is_empty();
+        ask.counts.extend(wholes);
         ask
     }
 

@@ -61,6 +61,13 @@ impl Name {
         Names::new(Some(""), text, "").name_for(&KeyText::default(), 0)
     }
 
+    /// The name beside this one in a fallback's own store, of the same key and the whole quotas.
+    pub(crate) fn of_whole(&self) -> Self {
+        let of = &*self.of.0;
+        let whole = Names::new(None, &format!("{}~whole", of.id), of.ending);
+        whole.name_for(&self.key, self.hash ^ of.id_hash.rotate_left(32))
+    }
+
     fn separator(&self) -> &'static str {
         if self.has_key() { ":" } else { "" }
     }

@@ -214,13 +214,12 @@ impl RuleSettings {
     ) -> Spec {
         let factor = factor.copied().unwrap_or(Factor::ONE);
         let owe_at_most = self.owe_at_most.map(|units| factor.times(units));
-        let cost = id.cost.unwrap_or(self.cost);
         match per {
             Per::Window => {
                 let windows = Windows::new(self.algorithm, quotas, owe_at_most);
                 let subject = id.subject.as_ref().map(|(place, _)| *place);
                 let held_by = self.held_by(subject, id.cost);
-                Spec::new(Kind::Windows(windows), held_by, cost)
+                Spec::new(Kind::Windows(windows), held_by)
             }
             Per::Period(period) => {
                 let calendar = Calendar {
@@ -228,7 +227,7 @@ impl RuleSettings {
                     quotas: [quotas[0]],
                     owe_at_most,
                 };
-                Spec::new(Kind::Calendar(calendar), HeldBy::Nobody, cost)
+                Spec::new(Kind::Calendar(calendar), HeldBy::Nobody)
             }
             Per::AtATime => {
                 let permits = Permits {
@@ -237,7 +236,7 @@ impl RuleSettings {
                     lease: self.permits.lease,
                     busy_retry: self.permits.busy_retry,
                 };
-                Spec::new(Kind::Permits(permits), HeldBy::Nobody, 1)
+                Spec::new(Kind::Permits(permits), HeldBy::Nobody)
             }
         }
     }

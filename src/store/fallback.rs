@@ -107,7 +107,7 @@ impl LocalFallback {
         let asked = self.asked_here(ask, None);
         let lockout = ask.lockout_count();
         let decision = match lockout.and_then(|count| self.lockouts.time(count)) {
-            None => self.store.decide(&asked)?,
+            None => self.decide_here(ask, &asked)?,
             Some(retry_after) => {
                 let (look, held) = (asked.looking(), Verdict::LockedOut { retry_after });
                 self.store.decide(&look)?.held_for(retry_after, held, 0)
@@ -116,6 +116,16 @@ impl LocalFallback {
         let decision = self.for_now(ask, decision);
         let receipt = decision.receipt().map(Receipt::marked_as_fallback);
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
+    }
+
+    fn decide_here(&self, ask: &Ask, asked: &Ask) -> Result<Decision, StoreError> {
+        let decision = self.store.decide(asked)?;
+        if decision.is_allowed() || decision.remaining() == 0 {
+            return Ok(decision);
+        }
+        // What is left is told by quotas that have no room for one request of this cost.
+        let look = self.asked_here(&ask.clone().looking(), None);
+        Ok(decision.with_least_left(&self.store.decide(&look)?))
     }
 
     /// What this process has counted says little of when the store inside, which may be back in a

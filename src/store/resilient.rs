@@ -267,11 +267,14 @@ impl<S: Store> Resilient<S> {
     ///
     /// # What it may admit
     ///
-    /// The fallback limits a quota of `max` units to `floor(max * share)`, and so its burst under
-    /// GCRA. If that is less than the cost of a request, the rule's or its own, it admits that cost
-    /// in a window that is longer by the same factor: `window * cost / (max * share)`, rounded up
-    /// to milliseconds. It admits nothing if that window is longer than [ten
-    /// years](crate::Quota::MAX_WINDOW), if `max` is 0, and if one request costs more than `max`.
+    /// The fallback limits a quota of `max` units to `floor(max * share)` in its window, and to
+    /// `max` in `window / share`, at most [ten years](crate::Quota::MAX_WINDOW). Under GCRA it
+    /// limits the burst to `floor(burst * share)`, and refills `max * share` in a window. A request
+    /// above the first number is admitted, and charged whole, where nothing else counts in the
+    /// window. So no choice of costs, of their order, or of another max of the same window gives a
+    /// key more than the share, or than one request; and who mixes costs may wait up to `window /
+    /// share` behind a large one. It admits nothing if `max` is 0, or if one request costs more
+    /// than `max`.
     ///
     /// A denial by these quotas says little of when the store, which may be back in a moment, has
     /// room: its retry-after is at most as long as the store has failed, 1 s at least and 5 s at
@@ -281,15 +284,15 @@ impl<S: Store> Resilient<S> {
     ///
     /// The fallback keeps its counts while the store comes and goes. So however often that happens,
     /// a window of `n` processes holds at most `max` of what the store admitted in it, and at most
-    /// `n * floor(max * share)` of what the fallbacks admitted, or `n` requests where a share is
-    /// less than one request. With [`Share::of_processes`] that is `max` in a window in which only
-    /// the fallbacks decided, and up to twice `max` in a window in which both did. Where the
+    /// `n * floor(max * share)` of what the fallbacks admitted, or `n` requests where one is more.
+    /// With [`Share::of_processes`] that is `max` in a window in which only the fallbacks decided,
+    /// and up to twice `max` in a window in which both did. Where the
     /// [algorithm](crate::Algorithm) itself admits more than `max`, its share is larger alike.
     ///
-    /// Of a [calendar](crate::rule::Policy::calendar) quota it admits an hour's part of that share,
-    /// which is at least one unit, in each hour, or one request in as many hours as it is such
-    /// parts. A request that costs more than the share is denied for as long as the store fails.
-    /// Where the store's last answer left no room for another request like its own, no request that
+    /// Of a [calendar](crate::rule::Policy::calendar) quota it admits an hour's part of that share
+    /// at once, which is at least one unit, or one request, and what comes evenly; and never more
+    /// than the share in the longest such period. A request that costs more than the share is
+    /// denied for as long as the store fails. Where the store's last answer left no room for another request like its own, no request that
     /// costs more than what was left is admitted until the period ends. Of more than 10,000 such
     /// keys one is forgotten.
     ///
