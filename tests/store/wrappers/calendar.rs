@@ -7,6 +7,7 @@ use super::*;
 
 const MONTH_HOURS: u64 = 31 * 24;
 const HOUR: Duration = Duration::from_secs(3_600);
+const MONTH: Duration = Duration::from_secs(31 * 24 * 3_600);
 
 fn month(max: u64) -> Take {
     take_of(Period::MONTH, max)
@@ -80,12 +81,36 @@ async fn a_settlement_above() {
         is_for_now(&ask(&it.store, &take).await);
     }
     it.advance(HOUR).await;
+    is_for_now(&ask(&it.store, &take).await);
+    it.advance(MONTH + HOUR).await;
     assert_eq!(allowed(&it.store, &take, 9).await, 3);
 }
 
-/// Outages come and go: in each hour a fallback admits an hour's part of its share, or one request;
-/// those above that part are as far apart as the share says; none above it, nor above what the last
-/// answer left, where that had no room for another one; and it denies nothing else.
+/// What an hour's part is taken from: it drains by a share in 31 days.
+#[derive(Clone, Copy, Default)]
+struct Bucket {
+    start: u64,
+    units: u64,
+}
+
+impl Bucket {
+    fn used(&self, now: u64, share: u64) -> u64 {
+        let drained = u128::from(now - self.start) * u128::from(share) / MONTH.as_micros();
+        self.units
+            .saturating_sub(u64::try_from(drained).expect("few"))
+    }
+
+    fn charge(&mut self, now: u64, share: u64, units: u64) {
+        if self.used(now, share) == 0 {
+            (self.start, self.units) = (now, 0);
+        }
+        self.units += units;
+    }
+}
+
+/// Outages come and go: a fallback admits an hour's part of its share at once, or one request, and
+/// what comes evenly; none above the share, nor above what the last answer left, where that had no
+/// room for another one; and it denies nothing else.
 #[tokio::test(start_paused = true)]
 async fn outages_come_and_go() {
     for seed in 0..40 {
@@ -93,11 +118,13 @@ async fn outages_come_and_go() {
         let max = [1, 10, 500, 10_000, 100_000][random.below(5) as usize];
         let processes = 1 + random.below(5);
         let share = (max / processes).max(1);
-        let part = share / MONTH_HOURS;
+        let part = (share / MONTH_HOURS).max(1);
         let it = Wrapped::new(u32::try_from(processes).expect("few"));
         // Until when, and how much the store left of what was asked for.
         let mut spent: Option<(std::time::SystemTime, u64)> = None;
         let mut charged: Vec<(std::time::SystemTime, u64, Receipt)> = Vec::new();
+        // How full it is if all that was given back is counted no more; and if nothing is.
+        let mut bucket = [Bucket::default(); 2];
         let mut is_up = true;
         for _ in 0..600 {
             if random.is(10) {
@@ -114,20 +141,14 @@ async fn outages_come_and_go() {
             spent = spent.filter(|(end, _)| *end > it.now());
             let now = it.now();
             let since = |at: std::time::SystemTime| now.duration_since(at).expect("before");
-            // In the longest window that a request of this cost may have.
-            let few = |number: u64| u32::try_from(number).expect("few");
-            let window = |cost: u64| match part < cost {
-                true => 31 * 24 * HOUR * few(cost) / few(share),
-                false => HOUR,
-            };
             if random.is(10) && !charged.is_empty() {
                 let (at, units, receipt) =
                     charged.swap_remove(random.below(charged.len() as u64) as usize);
                 let take = month(max).with_cost(units);
                 let refunded = it.store.refund(&take, &receipt).await;
                 let refunded = refunded.expect("an answer");
-                let (is_in, had) = (since(at) < window(units), since(at) < HOUR);
-                assert!(refunded == units || !is_in || !had, "seed {seed}");
+                assert!(refunded == units || since(at) >= MONTH, "seed {seed}");
+                bucket[0].units -= units.min(bucket[0].used(it.clock.now(), share));
                 continue;
             }
             let up_to = [1, 1 + part, 1 + share, 1 + max / 3];
@@ -139,28 +160,33 @@ async fn outages_come_and_go() {
                 spent = (left < cost).then_some((it.month().end, left));
                 continue;
             }
-            let used = |within: Duration, least: u64| {
+            let used = |within: Duration| {
                 let charged = charged.iter().filter(|(at, ..)| since(*at) < within);
-                let charged = charged.map(|(_, units, _)| *units);
-                charged.filter(|units| *units >= least).sum::<u64>()
+                charged.map(|(_, units, _)| *units).sum::<u64>()
             };
             let room = part.max(cost);
             let is_spent = spent.is_some_and(|(_, left)| cost > left);
+            let [least, most] = bucket
+                .each_ref()
+                .map(|it_is| it_is.used(it.clock.now(), share));
             let context = format!("seed {seed}: {cost} of {max}, {spent:?}");
             match decision.receipt() {
                 Some(receipt) => {
                     assert!(cost <= share && !is_spent, "{context}");
-                    assert!(used(HOUR, 0) + cost <= room, "{context}");
-                    assert!(used(window(cost), cost) + cost <= room, "{context}");
+                    assert!(least + cost <= room, "{context}");
+                    assert!(used(MONTH) + cost <= share, "{context}");
                     charged.push((now, cost, receipt));
+                    for bucket in &mut bucket {
+                        bucket.charge(it.clock.now(), share, cost);
+                    }
                 }
                 None => {
                     match cost > max {
                         true => assert_eq!(decision.verdict(), Verdict::Never),
                         false => is_for_now(&decision),
                     }
-                    let is_used = used(window(cost) + 2 * MILLISECOND, 0) + cost > room;
-                    assert!(is_used || cost > share || is_spent, "{context}");
+                    let is_used = most + cost > room || used(MONTH * 65 / 64) + cost > share;
+                    assert!(is_used || is_spent, "{context}");
                 }
             }
         }

@@ -60,50 +60,6 @@ async fn nothing_is_charged_twice() {
     assert_eq!(ask(&store, &look).await.remaining(), 6);
 }
 
-/// What is admitted in any window, while the store comes and goes.
-#[tokio::test]
-async fn never_above_the_share_in_any_window() {
-    let share = Share::of_processes(3);
-    // Max, and what a third of it is: so many in so many windows of ten seconds, by thirds.
-    let cases = [
-        (7, 1, 2, 30),
-        (2, 1, 1, 45),
-        (1, 1, 1, 90),
-        (9, 2, 3, 30),
-        (5, 3, 3, 54),
-    ];
-    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
-        for (max, cost, most, thirds) in cases {
-            let flaky = gone();
-            let (store, clock) = fallback(&flaky, share);
-            let rule = rule(quota(max, 10 * SECOND)).with_cost(cost);
-            let take = take_of(rule.with_algorithm(algorithm));
-            let window = thirds * 10_000_000 / 30;
-            let mut admitted: Vec<u64> = Vec::new();
-            for step in 0..600_u64 {
-                clock.set(clock.now() + 91_037 * (step % 13));
-                if step % 50 == 0 {
-                    flaky.set(Mode::Works);
-                    assert!(ask(&store, &take).await.failure().is_none());
-                    flaky.set(Mode::Fails(Kind::Timeout));
-                }
-                if ask(&store, &take).await.is_allowed() {
-                    admitted.push(clock.now());
-                }
-            }
-            let elapsed = 600 / 13 * 78 * 91_037_u64;
-            let expected = elapsed / window * (most / cost);
-            let number = admitted.len() as u64;
-            assert!(number >= expected * 3 / 4, "{number} of {expected}");
-            for end in &admitted {
-                let is_inside = |at: &&u64| *at <= end && *at + window > *end;
-                let inside = admitted.iter().filter(is_inside).count() as u64;
-                assert!(inside * cost <= most, "{max} {cost} {algorithm:?}");
-            }
-        }
-    }
-}
-
 /// A denial here sends a client away for as long as the store has failed, from one second to five,
 /// and up to a second more; not for a window of the share, in which the store may have room.
 #[tokio::test(start_paused = true)]
@@ -184,17 +140,19 @@ async fn what_nobody_may_nobody_may_here() {
 }
 
 /// More than the share, by a take that costs more than its rule says: as for the rule's own cost,
-/// the window is longer.
+/// it is admitted where nothing else counts, and the whole quota bounds it in a longer window.
 #[tokio::test]
-async fn a_cost_above_the_share_has_a_longer_window() {
+async fn a_cost_above_the_share_is_one_request() {
     for cost_of_rule in [1, 3] {
         let (store, clock) = fallback(&gone(), Share::of_processes(2));
         let take = take_of(rule(quota(4, SECOND)).with_cost(cost_of_rule)).with_cost(3);
         assert!(ask(&store, &take).await.is_allowed());
         let denied = ask(&store, &take).await.retry_after().expect("a time");
-        let is_so = denied >= SECOND && denied <= Duration::from_millis(1_500);
+        let is_so = denied >= SECOND && denied <= 2 * SECOND;
         assert!(is_so, "{denied:?}");
-        clock.set(clock.now() + 1_500_000);
+        clock.set(clock.now() + 1_999_999);
+        assert!(!ask(&store, &take).await.is_allowed());
+        clock.set(clock.now() + 32_000);
         assert!(ask(&store, &take).await.is_allowed());
         let too_much = take_from(4, SECOND).with_cost(5);
         assert_eq!(ask(&store, &too_much).await.verdict(), Verdict::Never);

@@ -13,6 +13,7 @@ mod layer;
 mod once;
 mod outage;
 mod resilient;
+mod shares;
 mod timeout;
 
 use tidegate::store::StoreErrorKind as Kind;
