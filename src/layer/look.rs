@@ -48,6 +48,11 @@ impl RuleUsage {
         shown(&self.rule, &self.decision)
     }
 
+    /// Whether a fallback has answered, which knows what is left of its share in this process.
+    fn is_of_fallback(&self) -> bool {
+        self.decision.source() == Source::Fallback
+    }
+
     pub(crate) fn to_json(&self) -> String {
         let mut json = "{\"path\":\"".to_owned();
         push_json(&mut json, self.rule.path());
@@ -59,7 +64,7 @@ impl RuleUsage {
         if let Some(factor) = self.rule.factor() {
             json += &format!(",\"raised\":{factor}");
         }
-        if self.decision.source() == Source::Fallback {
+        if self.is_of_fallback() {
             json += ",\"fallback\":true";
         }
         let policies: Vec<_> = self.policies().map(|it| self.policy_json(it)).collect();
@@ -68,7 +73,12 @@ impl RuleUsage {
 
     fn policy_json(&self, (policy, state): (&Policy, &QuotaState)) -> String {
         // The name of a policy has no quotes, backslashes or control characters.
-        let (name, limit, left) = (policy.name(), policy.quota().max(), state.remaining());
+        let (name, limit) = (policy.name(), policy.quota().max());
+        let known = |number: u64| match self.is_of_fallback() {
+            true => "null".to_owned(),
+            false => number.to_string(),
+        };
+        let left = known(state.remaining());
         let mut json = format!("{{\"name\":\"{name}\",\"limit\":{limit},\"remaining\":{left}");
         if let Some(subject) = policy.subject() {
             json.push_str(",\"subject\":\"");
@@ -76,7 +86,7 @@ impl RuleUsage {
             json.push('"');
         }
         if !policy.is_concurrent() {
-            let (reset, window) = (reset(state, &self.decision), policy.window());
+            let (reset, window) = (known(reset(state, &self.decision)), policy.window());
             json += &format!(",\"reset\":{reset},\"window\":{}", window.as_secs_f64());
         }
         if let Some(period) = policy.period() {

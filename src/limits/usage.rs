@@ -157,8 +157,9 @@ impl Usage {
     /// `{"name":"api-1m","limit":600,"remaining":598,"reset":60,"window":60}`, those of a
     /// [joint](crate::Rule::joint) rule with their `subject`. All of a quota is back in `reset`
     /// seconds. Requests at a time have no window and no reset: how many more may run is what
-    /// remains. A rule that is raised has the factor: `"raised":2.5`. Where a fallback says what is
-    /// left in this process, there is `"fallback":true`.
+    /// remains. A rule that is raised has the factor: `"raised":2.5`. What is left is unknown in an
+    /// outage: while a fallback decides there is `"fallback":true`, and `remaining` and `reset` are
+    /// `null`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let rules = self.rules.iter().map(RuleUsage::to_json);

@@ -80,7 +80,9 @@ impl RuleCounters {
         if cost != 1 {
             self.numbers.units.add(cost.wrapping_sub(1));
         }
-        if self.near_limit_ratio.is_near(rule, decision) {
+        // A fallback knows what is left of a share, and not of the limit.
+        let is_known = decision.source() != Source::Fallback;
+        if is_known && self.near_limit_ratio.is_near(rule, decision) {
             self.numbers.near_limit.add(1);
         }
     }

@@ -14,6 +14,7 @@ use super::guard::{RefusedRequest, check_change, check_form};
 use super::router::PageState;
 use super::views::{quotas, show_operated};
 use crate::callback::{caught, guarded};
+use crate::decision::Source;
 use crate::error::StoreError;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
@@ -162,7 +163,7 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
         Some(_) => within(store.change(&take, &Change::AskLockout)).await.ok(),
         None => None,
     };
-    let state = state.looked();
+    let (source, state) = (state.source(), state.looked());
     // A hold of no time only asks.
     let held = if rule.is_outgoing() && store.capabilities().holds {
         asked(page, store.hold(&take, Duration::ZERO)).await?
@@ -173,10 +174,12 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
     let policies = take.rule().policies();
     let mut quotas = quotas(policies);
     for ((quota, policy), state) in quotas.iter_mut().zip(policies).zip(state.quotas()) {
-        quota["remaining"] = state.remaining().into();
+        // A fallback knows what is left of its share in this process.
+        let is_known = source != Source::Fallback;
+        quota["remaining"] = is_known.then(|| state.remaining()).into();
         let cost = if policy.is_concurrent() {
             let in_flight = policy.quota().max().saturating_sub(state.remaining());
-            quota["in_flight"] = in_flight.into();
+            quota["in_flight"] = is_known.then_some(in_flight).into();
             1
         } else {
             quota["reset_in_s"] = state.reset_after().as_secs_f64().into();

@@ -4,10 +4,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::holds::Holds;
+use super::path_stores::PathStores;
 use super::{MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::decision::{Decision, Receipt, Source, Verdict};
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 use crate::log_on_change::LogOnChange;
 use crate::question::{Ask, Change};
@@ -20,7 +21,7 @@ pub(super) struct LocalFallback {
     /// The name of the store inside.
     name: String,
     share: Share,
-    pub(super) store: Arc<MemoryStore>,
+    pub(super) stores: Arc<PathStores>,
     failures: LogOnChange,
     /// Since when the store inside fails, while it does.
     since: Mutex<Option<Instant>>,
@@ -38,11 +39,11 @@ const MAX_JITTER: Duration = Duration::from_secs(1);
 
 impl LocalFallback {
     /// Decides by a share of each quota for the store of this name.
-    pub(super) fn new(name: String, share: Share, store: Arc<MemoryStore>) -> Self {
+    pub(super) fn new(name: String, share: Share, stores: Arc<PathStores>) -> Self {
         Self {
             name,
             share,
-            store,
+            stores,
             failures: LogOnChange::default(),
             since: Mutex::default(),
             lockouts: Holds::default(),
@@ -110,7 +111,9 @@ impl LocalFallback {
             None => self.decide_here(ask, &asked)?,
             Some(retry_after) => {
                 let (look, held) = (asked.looking(), Verdict::LockedOut { retry_after });
-                self.store.decide(&look)?.held_for(retry_after, held, 0)
+                self.store_of(ask)
+                    .decide(&look)?
+                    .held_for(retry_after, held, 0)
             }
         };
         let decision = self.for_now(ask, decision);
@@ -119,13 +122,28 @@ impl LocalFallback {
     }
 
     fn decide_here(&self, ask: &Ask, asked: &Ask) -> Result<Decision, StoreError> {
-        let decision = self.store.decide(asked)?;
+        let store = self.store_of(ask);
+        let mut decision = store.decide(asked);
+        if decision
+            .as_ref()
+            .is_err_and(|it| it.kind() == StoreErrorKind::Full)
+        {
+            self.stores.drop_forgotten();
+            decision = store.decide(asked);
+        }
+        let decision = decision?;
         if decision.is_allowed() || decision.remaining() == 0 {
             return Ok(decision);
         }
         // What is left is told by quotas that have no room for one request of this cost.
         let look = self.asked_here(&ask.clone().looking(), None);
-        Ok(decision.with_least_left(&self.store.decide(&look)?))
+        Ok(decision.with_least_left(&store.decide(&look)?))
+    }
+
+    /// The store of its path. A share is counted twice: in its window, and in a longer one.
+    fn store_of(&self, ask: &Ask) -> Arc<MemoryStore> {
+        let times = if self.share.is_whole() { 1 } else { 2 };
+        self.stores.of(ask.path(), times)
     }
 
     /// What this process has counted says little of when the store inside, which may be back in a
@@ -158,7 +176,8 @@ impl LocalFallback {
                 self.budgets.set(count, None, 0);
             }
         }
-        self.store.change(&self.asked_here(ask, None), change)
+        self.store_of(ask)
+            .change(&self.asked_here(ask, None), change)
     }
 
     /// Keeps the hold of this step, if a failure has begun it inside.
@@ -184,6 +203,6 @@ impl LocalFallback {
             Change::AskLockout | Change::Hold(_) | Change::Forget => return None,
         };
         let asked = self.asked_here(ask, Some(receipt));
-        Some(self.store.change(&asked, &change))
+        Some(self.store_of(ask).change(&asked, &change))
     }
 }

@@ -42,9 +42,10 @@ mod fleet;
 mod guarded;
 mod holds;
 pub(crate) mod memory;
+mod path_stores;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-pub(crate) mod resilient;
+mod resilient;
 pub(crate) mod store;
 
 pub use capabilities::{Capabilities, Condition, ServerId};

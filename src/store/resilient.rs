@@ -8,6 +8,7 @@ use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
 use super::fleet::Fleet;
 use super::guarded::{Guarded, QuestionLimit};
+use super::path_stores::PathStores;
 use super::{MemoryStore, Store, StoreFuture};
 use crate::algorithm::share::Share;
 use crate::clock::Clock;
@@ -77,7 +78,7 @@ struct ResilientOptions {
     fallback: Option<Share>,
     processes: Option<u32>,
     fallback_keys: usize,
-    fallback_store: Option<Arc<MemoryStore>>,
+    fallback_stores: Option<Arc<PathStores>>,
     denial_max_age: Option<Duration>,
     denial_keys: usize,
     /// The clock of the denial cache.
@@ -148,7 +149,7 @@ impl<S: Store> Resilient<S> {
                 fallback: None,
                 processes: None,
                 fallback_keys: MemoryStore::DEFAULT_MAX_KEYS,
-                fallback_store: None,
+                fallback_stores: None,
                 denial_max_age: None,
                 denial_keys: 10_000,
                 clock: None,
@@ -309,8 +310,8 @@ impl<S: Store> Resilient<S> {
     /// receipt. A [reset](Store::reset) forgets the key here in any case, and its answer is that of
     /// the store.
     ///
-    /// The memory is bounded: the fallback counts in a [`MemoryStore`], and passes on its error
-    /// when it is [full](crate::store::StoreErrorKind::Full).
+    /// The memory is bounded: the fallback counts in a [`MemoryStore`] for each path, and passes on
+    /// its error when it is [full](crate::store::StoreErrorKind::Full).
     ///
     /// ```
     /// use tidegate::rule::Share;
@@ -341,17 +342,18 @@ impl<S: Store> Resilient<S> {
         store
     }
 
-    /// How many keys the fallback counts at most. Default: 100,000.
+    /// How many keys the fallback counts at most. Default: 100,000. A path that alone has keys gets
+    /// all but an eighth of them; beside others, a new key while it has fewer than are free. So a
+    /// flood of invented keys at one path denies nobody at another.
     pub fn fallback_keys(mut self, max_keys: usize) -> Self {
         self.options_mut().fallback_keys = max_keys;
         self
     }
 
-    /// The store that answers for the fallback, for example one that reads the time elsewhere.
-    /// Later clones share it. Default: a store of its own for
-    /// [so many keys](Self::fallback_keys).
+    /// A store whose clock and size those of the fallback have, for example one that reads the time
+    /// elsewhere. Later clones share them. Default: one for [so many keys](Self::fallback_keys).
     pub fn fallback_store(mut self, store: MemoryStore) -> Self {
-        self.options_mut().fallback_store = Some(Arc::new(store));
+        self.options_mut().fallback_stores = Some(Arc::new(PathStores::new(store)));
         self
     }
 
@@ -466,9 +468,9 @@ impl<S: Store> Resilient<S> {
         let name = inner.name();
         let clock = options.clock.unwrap_or_else(Clock::tokio);
         let fallback = options.fallback.map(|share| {
-            let own = || Arc::new(MemoryStore::with_max_keys(options.fallback_keys));
-            let store = options.fallback_store.unwrap_or_else(own);
-            Arc::new(LocalFallback::new(name.clone(), share, store))
+            let own = || PathStores::new(MemoryStore::with_max_keys(options.fallback_keys));
+            let stores = options.fallback_stores.unwrap_or_else(|| Arc::new(own()));
+            Arc::new(LocalFallback::new(name.clone(), share, stores))
         });
         let denials = options
             .denial_max_age
@@ -533,7 +535,7 @@ impl<S: Store> Store for Resilient<S> {
     fn condition(&self) -> Condition {
         let (guarded, mut condition) = (self.guarded(), self.inner.condition());
         let of_fallback = guarded.fallback.iter();
-        let of_fallback = of_fallback.flat_map(|it| it.store.condition().warnings);
+        let of_fallback = of_fallback.flat_map(|it| it.stores.warnings());
         condition.warnings.extend(of_fallback);
         if let Some(breaker) = &guarded.breaker {
             let inner = condition.is_breaker_open == Some(true);

@@ -166,6 +166,11 @@ class LimitedRow {
     const [most] = quotas.map((quota) => ({ ...quota, used: usedOf(quota) }))
       .sort((a, b) => b.used / b.max - a.used / a.max);
     const used = this.cells[3];
+    if (quotas.some(({ remaining }) => remaining === null)) {
+      say(used, "unknown in an outage");
+      used.title = "";
+      return;
+    }
     const ofMost = most ? `${grouped(most.used)} of ${grouped(most.max)}` : "–";
     // What it has used is not why it is held, and the store does not say it then.
     say(used, locked === null && held === null ? ofMost : "–");

@@ -159,6 +159,8 @@ function showOptions(choice, names) {
 
 function leftWords(quota) {
   const { max, remaining, reset_in_s: reset, in_flight: inFlight, concurrent, zone } = quota;
+  // A fallback decides now.
+  if (remaining === null) return "what is left is unknown in an outage";
   if (concurrent) return `${grouped(inFlight)} of ${grouped(max)} in flight`;
   if (zone && reset > 0) return `${grouped(remaining)} left until ${instant(reset, zone)}`;
   const full = remaining >= max ? "full" : `full again in ${soon(reset)}`;

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::shard::{Answer, KeyNumbers, Place, Shard, instant};
 use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -70,7 +70,12 @@ pub struct MemoryStore {
     forgot_at: AtomicU64,
     /// The counts of shadow rules.
     shadows: OnceLock<Box<Self>>,
+    /// That of a store [beside](Self::beside) others.
+    room: Option<SharedRoom>,
 }
+
+/// How many keys of windows stores have together that share their room.
+pub(crate) type SharedRoom = Arc<Mutex<usize>>;
 
 impl MemoryStore {
     /// How many keys [`MemoryStore::new`] holds at most.
@@ -97,6 +102,18 @@ impl MemoryStore {
             last_holder: AtomicU64::new(0),
             forgot_at: AtomicU64::new(u64::MAX),
             shadows: OnceLock::new(),
+            room: None,
+        }
+    }
+
+    /// An empty store with the clock of this one. It shares room for the keys of this one, of which
+    /// each is counted so many times, with others: while it alone has keys of windows it may take
+    /// all but an eighth, else it gets a new one only while it has fewer than are free.
+    pub(crate) fn beside(&self, room: &SharedRoom, times: usize) -> Self {
+        Self {
+            clock: self.clock.clone(),
+            room: Some(Arc::clone(room)),
+            ..Self::with_max_keys(self.max_keys.saturating_mul(times))
         }
     }
 
@@ -119,12 +136,16 @@ impl MemoryStore {
     /// How many keys count for something now.
     #[must_use]
     pub fn len(&self) -> usize {
+        self.drop_forgotten();
+        let of_shadows = self.shadows.get().map_or(0, |shadows| shadows.len());
+        self.number(StateKind::Windows) + self.number(StateKind::Calendar) + of_shadows
+    }
+
+    pub(crate) fn drop_forgotten(&self) {
         let now = self.clock.now();
         for shard in &self.shards {
             self.drop_due(&mut lock(shard), now, usize::MAX);
         }
-        let of_shadows = self.shadows.get().map_or(0, |shadows| shadows.len());
-        self.number(StateKind::Windows) + self.number(StateKind::Calendar) + of_shadows
     }
 
     /// Whether nothing counts now.
@@ -401,15 +422,30 @@ impl MemoryStore {
     fn reserve_of(&self, kind: StateKind, number: usize) -> bool {
         // There are no more permits than requests in progress.
         let is_bounded = kind != StateKind::Permits;
-        let has_room = |keys: usize| !is_bounded || keys + number <= self.max_keys;
+        let mut room = self.room_of(kind);
+        let has_room = |keys: usize| match room.as_deref() {
+            Some(all) if *all > keys => keys < self.max_keys.saturating_sub(*all),
+            Some(all) => all + number <= self.max_keys - self.max_keys / 8,
+            None => !is_bounded || keys + number <= self.max_keys,
+        };
         let add = |keys: usize| has_room(keys).then_some(keys + number);
         let relaxed = Ordering::Relaxed;
-        let before = self.keys[kind as usize].fetch_update(relaxed, relaxed, add);
+        let mut before = self.keys[kind as usize].fetch_update(relaxed, relaxed, add);
+        if let (Ok(keys), Some(all)) = (&mut before, &mut room) {
+            *keys = **all;
+            **all += number;
+        }
         let passes = |keys: usize| (keys..keys + number).contains(&self.nearly_full_at);
         if is_bounded && before.is_ok_and(passes) {
             self.warn();
         }
         before.is_ok()
+    }
+
+    /// The keys of all stores that share the room for this kind.
+    fn room_of(&self, kind: StateKind) -> Option<MutexGuard<'_, usize>> {
+        let room = self.room.as_ref().filter(|_| kind == StateKind::Windows);
+        room.map(|room| lock(room))
     }
 
     /// Logs once that the store is nearly full.
@@ -421,9 +457,11 @@ impl MemoryStore {
     }
 
     fn freed(&self, keys: KeyNumbers) {
-        for (all, freed) in self.keys.iter().zip(keys) {
+        for (kind, freed) in StateKind::ALL.into_iter().zip(keys) {
             if freed > 0 {
-                all.fetch_sub(freed, Ordering::Relaxed);
+                let room = self.room_of(kind);
+                self.keys[kind as usize].fetch_sub(freed, Ordering::Relaxed);
+                room.into_iter().for_each(|mut all| *all -= freed);
             }
         }
     }

@@ -11,3 +11,4 @@ mod shard;
 mod sync;
 
 pub use memory_store::MemoryStore;
+pub(crate) use memory_store::SharedRoom;

@@ -278,6 +278,42 @@ async fn its_memory_is_bounded() {
     }
 }
 
+/// Invented keys at one path leave room at another one, until they count no more; nothing that
+/// counts is forgotten.
+#[tokio::test]
+async fn a_flood_at_one_path_leaves_room_at_others() {
+    for processes in [1, 4] {
+        let clock = clock_at(1_000_000_000_777);
+        let local = MemoryStore::with_max_keys(500).clock(clock.clone());
+        let store = Resilient::bare(gone()).processes(processes);
+        let store = store.fallback_store(local);
+        let named = |path: &str, key: String| {
+            let rule = Rule::new(path, [quota(8, 60 * SECOND)]).expect("valid");
+            Take::new(Arc::new(rule), Key::from(key))
+        };
+        let admitted = async |path: &str, keys: std::ops::Range<u32>| {
+            let mut admitted = 0;
+            for key in keys {
+                let answer = store.take(&named(path, key.to_string())).await;
+                let is_full = answer.as_ref().is_err_and(|it| it.kind() == Kind::Full);
+                assert!(is_full || answer.as_ref().is_ok_and(Decision::is_allowed));
+                admitted += u32::from(!is_full);
+            }
+            admitted
+        };
+        assert_eq!(admitted("api", 0..600).await, 438 - processes / 4);
+        assert_eq!(admitted("login", 0..1).await, 1, "bob logs in");
+        // A flood there is a 503, as are new keys of `api`; those that are known count on.
+        let more = admitted("login", 1..600).await;
+        assert!((20..50).contains(&more), "{more}");
+        assert_eq!(admitted("other", 0..1).await, 1);
+        assert_eq!(admitted("api", 600..700).await, 0);
+        assert_eq!(admitted("api", 0..1).await, 1);
+        clock.set(clock.now() + 60_000_000 * u64::from(processes) * 65 / 64);
+        assert!(admitted("other", 0..600).await > 430, "all has room again");
+    }
+}
+
 /// A store that is of no use for takes, and answers each change with the largest number.
 #[derive(Debug)]
 struct AnswersLarge;

@@ -1,6 +1,7 @@
 //! What becomes of requests: each rule's policy, and the error callbacks.
 
 use kit::http;
+use kit::page::{App, hourly};
 use tidegate::ErrorCallbackChain;
 use tidegate::callback::{FailureKind, Problem};
 
@@ -82,8 +83,22 @@ async fn the_fallback_answers_in_other_forms() {
     let usage = http::ask(&usage, "/", "").await.body;
     let is_so = usage.contains("\"path\":\"p\",\"fallback\":true,");
     assert!(is_so, "{usage}");
+    let is_so = usage.contains("\"limit\":2,\"remaining\":null,\"reset\":null,");
+    assert!(is_so, "{usage}");
     let left = limits.peek("p", Key::default()).await.expect("an answer");
     assert_eq!(left.expect("a rule").source(), Source::Fallback);
+}
+
+/// What is left of a share says nothing of the limit: a tenant is not near it, and has not used it.
+#[tokio::test]
+async fn what_is_used_is_unknown() {
+    let limits = [hourly("search", 10)];
+    let limits = Limits::new(limits).store(half(Mode::FailsAtOnce(Kind::Timeout)));
+    let app = App::keyed(limits, |page| page);
+    app.play("ask alice x5 = 200; key alice; /quotas/0/remaining = null; ask alice = 429")
+        .await;
+    let counted = app.limits.snapshot();
+    assert_eq!(counted.rules[0].near_limit, 0);
 }
 
 #[tokio::test]
