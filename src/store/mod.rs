@@ -45,7 +45,7 @@ pub(crate) mod memory;
 mod path_stores;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-mod resilient;
+pub(crate) mod resilient;
 pub(crate) mod store;
 
 pub use capabilities::{Capabilities, Condition, ServerId};
