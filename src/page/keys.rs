@@ -14,7 +14,6 @@ use super::guard::{RefusedRequest, check_change, check_form};
 use super::router::PageState;
 use super::views::{quotas, show_operated};
 use crate::callback::{caught, guarded};
-use crate::decision::Source;
 use crate::error::StoreError;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
@@ -163,7 +162,7 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
         Some(_) => within(store.change(&take, &Change::AskLockout)).await.ok(),
         None => None,
     };
-    let (source, state) = (state.source(), state.looked());
+    let state = state.looked();
     // A hold of no time only asks.
     let held = if rule.is_outgoing() && store.capabilities().holds {
         asked(page, store.hold(&take, Duration::ZERO)).await?
@@ -171,11 +170,11 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
         Duration::ZERO
     };
     let mut fits = held.is_zero();
+    // A fallback knows what is left of its share in this process.
+    let is_known = state.failure().is_none();
     let policies = take.rule().policies();
     let mut quotas = quotas(policies);
     for ((quota, policy), state) in quotas.iter_mut().zip(policies).zip(state.quotas()) {
-        // A fallback knows what is left of its share in this process.
-        let is_known = source != Source::Fallback;
         quota["remaining"] = is_known.then(|| state.remaining()).into();
         let cost = if policy.is_concurrent() {
             let in_flight = policy.quota().max().saturating_sub(state.remaining());
