@@ -128,11 +128,12 @@ const HTTP: [&str; 6] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("page", "layer")];
 
 /// Stores around other stores. Those that keep counts know none of them.
-const WRAPPERS: [&str; 5] = [
+const WRAPPERS: [&str; 6] = [
     "breaker",
     "denial_cache",
     "fallback",
     "guarded",
+    "path_stores",
     "resilient",
 ];
 
