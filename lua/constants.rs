@@ -70,6 +70,8 @@ pub(crate) const TEN_YEARS: u64 = 315576000000000;
 pub(crate) const MILLISECOND: u64 = 1000;
 // A failure of a request that has taken longer than so many microseconds counts behind a hold, too.
 pub(crate) const SLOW_REQUEST: u64 = 10000000;
+// The most failures that are known, in case that they are reported again, above those of a hold.
+pub(crate) const MAX_REPEATED: usize = 32;
 // In milliseconds: for how long a count of the calendar is kept behind its end.
 pub(crate) const TWO_DAYS: u64 = 172800000;
 // The expiry is set once in each slice of time, so it has to last two slices more. The shortest

@@ -1,6 +1,6 @@
 //! Counts the failures of a key, and says for how long it is held: the same as `lua/lockout.lua`.
 
-use super::constants::{SLOW_REQUEST, TEN_YEARS};
+use super::constants::{MAX_REPEATED, SLOW_REQUEST, TEN_YEARS};
 use super::core::Hold;
 
 /// After how many failures a key is held. Times are in microseconds.
@@ -39,8 +39,21 @@ pub(crate) struct LockoutState {
     since: u64,
     /// How many times in a row the key was held.
     step: u64,
-    /// When each was reported, and its id. After a hold has begun: the failure that has begun it.
-    failures: Vec<(u64, u64)>,
+    /// In the order of their reports, each for as long as it may be reported again.
+    failures: Vec<Failure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failure {
+    id: u64,
+    /// When it was reported.
+    at: u64,
+    /// How many times in a row the key was held with the hold that it has begun; else 0.
+    step: u64,
+    /// Whether it counted although its take was admitted before `since`.
+    is_slow: bool,
+    /// Whether it still counts: neither a hold nor a success has come behind it.
+    counts: bool,
 }
 
 impl LockoutSpec {
@@ -61,7 +74,7 @@ impl LockoutState {
 
     /// Whether a success would end failures or steps.
     fn has_failures(&self, now: u64) -> bool {
-        self.ends > now && (self.step > 0 || !self.failures.is_empty())
+        self.ends > now && (self.step > 0 || self.counted() > 0)
     }
 
     /// The hold and the failures, as a take at this instant finds them.
@@ -70,6 +83,11 @@ impl LockoutState {
             time: self.held_for(now),
             has_failures: self.has_failures(now),
         }
+    }
+
+    /// How many failures count.
+    fn counted(&self) -> usize {
+        self.failures.iter().filter(|it| it.counts).count()
     }
 
     /// For how much longer the state is needed, in microseconds.
@@ -81,9 +99,8 @@ impl LockoutState {
     /// with steps alone, and one that ends later above one that ends earlier. `None` while the key
     /// is held.
     pub(crate) fn worth(&self, now: u64) -> Option<(bool, u64)> {
-        let has_failures = self.failures.iter().any(|(at, _)| *at >= self.since);
         let is_held = self.held_for(now).is_some();
-        (!is_held).then_some((has_failures, self.ends))
+        (!is_held).then_some((self.counted() > 0, self.ends))
     }
 
     /// Holds the key at least so long, and says for how long it is held.
@@ -115,43 +132,42 @@ impl LockoutState {
     ) -> u64 {
         let mut next = self.at(spec, now);
         let admitted = admitted.min(now);
-        let step_while_held = if next.until > now { next.step } else { 0 };
-        // A client chooses how late it reports a failure, which therefore counts from its report.
-        let counts =
-            |since: u64, at: u64| at >= since && at + spec.within > now && at < now + spec.within;
-        match what {
-            Reported::Nothing => return step_while_held,
-            Reported::AskAttempts if next.until > now => return 0,
-            Reported::AskAttempts => {
-                let known = next.failures.iter();
-                let counted = known.filter(|(at, _)| counts(next.since, *at)).count();
-                return spec.after.saturating_sub(counted).max(1) as u64;
-            }
-            Reported::Failed { id, .. } => {
-                // It was reported before. The step of a hold that it has begun is returned again.
-                if let Some((at, _)) = next.failures.iter().find(|known| known.1 == id) {
-                    return if *at < next.since { step_while_held } else { 0 };
-                }
-            }
-            Reported::Succeeded => {}
+        let is_held = next.until > now;
+        let while_held = |step: u64| if is_held { step } else { 0 };
+        // It was reported before. The step of a hold that it has begun is returned again.
+        if let Reported::Failed { id, .. } = what
+            && let Some(known) = next.failures.iter().find(|known| known.id == id)
+        {
+            return while_held(known.step);
         }
+        // A client chooses how late it reports a failure, which therefore counts from its report.
+        let is_within = |it: &Failure| it.at + spec.within > now && it.at < now + spec.within;
+        next.failures.retain(is_within);
+        match what {
+            Reported::Nothing => return while_held(next.step),
+            Reported::AskAttempts if is_held => return 0,
+            Reported::AskAttempts => {
+                return spec.after.saturating_sub(next.counted()).max(1) as u64;
+            }
+            Reported::Failed { .. } | Reported::Succeeded => {}
+        }
+        let is_new = admitted >= next.since;
         // A request whose end its client kept back is a guess behind the hold, and not beside it.
         let is_slow = match what {
             Reported::Failed { late, .. } => now - admitted > late.saturating_add(SLOW_REQUEST),
             _ => false,
         };
-        if admitted < next.since && !is_slow {
+        if !is_new && !is_slow {
             return 0;
         }
-        if what == Reported::Succeeded {
+        let mut begun = 0;
+        if let Reported::Failed { id, .. } = what {
+            begun = next.fail(spec, now, id, !is_new);
+        } else {
             (next.since, next.step) = (admitted + 1, 0);
+            let failures = next.failures.iter_mut();
+            failures.for_each(|it| it.counts &= it.at > admitted);
         }
-        let since = next.since;
-        next.failures.retain(|(at, _)| counts(since, *at));
-        let begun = match what {
-            Reported::Failed { id, .. } => next.fail(spec, now, id),
-            _ => 0,
-        };
         let memory = if next.step > 0 { spec.forget_after } else { 0 };
         next.ends = (next.until + memory).max(now + spec.within);
         *self = next;
@@ -159,16 +175,29 @@ impl LockoutState {
     }
 
     /// Adds a failure, and holds the key if there are enough.
-    fn fail(&mut self, spec: &LockoutSpec, now: u64, id: u64) -> u64 {
-        // In the instant of a hold, that of a slow request counts for the next one.
-        self.failures.push((now.max(self.since), id));
-        if self.failures.len() < spec.after {
-            return 0;
+    fn fail(&mut self, spec: &LockoutSpec, now: u64, id: u64, is_slow: bool) -> u64 {
+        if self.failures.len() >= spec.after + MAX_REPEATED {
+            let slow = self.failures.iter().position(|it| it.is_slow && !it.counts);
+            let oldest = || self.failures.iter().position(|it| !it.counts);
+            slow.or_else(oldest).map(|at| self.failures.remove(at));
         }
-        (self.step, self.since) = (self.step + 1, now + 1);
-        self.until = self.until.max(now + spec.hold(self.step));
-        self.failures = vec![(now, id)];
-        self.step
+        // In the instant of a hold, that of a slow request counts for the next one.
+        let mut failure = Failure {
+            id,
+            at: now.max(self.since),
+            step: 0,
+            is_slow,
+            counts: true,
+        };
+        if self.counted() + 1 >= spec.after {
+            (self.step, self.since) = (self.step + 1, now + 1);
+            self.until = self.until.max(now + spec.hold(self.step));
+            self.failures.iter_mut().for_each(|it| it.counts = false);
+            (failure.step, failure.counts) = (self.step, false);
+        }
+        let begun = failure.step;
+        self.failures.push(failure);
+        begun
     }
 
     /// The part of the state that is still valid at this instant.

@@ -63,10 +63,10 @@ pub enum Change {
     /// this failure has begun a hold, how many times in a row the key was held. A failure counts
     /// once, by its id from 1 to 2^52, from when it is reported, and only if its take was admitted after
     /// the last hold and the last success, or more than 10 s before the failure was told first.
-    /// Such a slow one whose answer was lost may count again behind a hold. It may be reported
-    /// again, but not later than
-    /// [`within`](crate::rule::Lockout::within) behind the first time: it is forgotten then. A store
-    /// that does not know it answers takes as if nothing had failed.
+    /// It may be reported again, but not later than [`within`](crate::rule::Lockout::within) behind
+    /// the first time: it is forgotten then. So is the oldest slow one where more than the failures
+    /// of a hold and 32 are known. A store that does not know it answers takes as if nothing had
+    /// failed.
     Failed {
         /// Which take has failed.
         receipt: Receipt,

@@ -443,3 +443,85 @@ async fn the_ends_of_streams_that_are_kept_back() {
     }
     join_all(played).await;
 }
+
+/// How many hours each of these users is held, who guesses so often, side by side, in requests that
+/// end when `lost` runs, and how many holds were counted.
+async fn held_by(store: impl Store, guesses: usize, lost: impl Future) -> (Vec<u64>, u64) {
+    let rule = locked(Lockout::after(2).hold([1, 2, 3, 4, 5].map(|hours| hours * HOUR)));
+    let world = World::new([rule], store);
+    let ask = async |user: usize| {
+        let fields = format!("x-user: {user}, x-status: 401, x-hold: 10300");
+        assert_eq!(world.ask("login", &fields).await.status, 401);
+    };
+    let asked = join_all((0..20 * guesses).map(|at| ask(at % 20)));
+    tokio::join!(asked, lost);
+    assert!(world.limits.flush(2 * MINUTE).await);
+    let mut hours = Vec::new();
+    for user in 0..20 {
+        let key = Header::new("x-user").key(user.to_string());
+        let refused = world.limits.check("login", key).await;
+        let left = refused.expect_err("it is held").retry_after();
+        hours.push(left.expect("it ends").as_secs().div_ceil(3_600));
+    }
+    let counted = world.limits.snapshot();
+    (hours, counted.rule("login").expect("it is there").lockouts)
+}
+
+/// Redis hears of failures of requests that were kept back, and its replies are lost for 1.5 s: each
+/// two of them are one hold, and it is counted once, whether a report that is sent again is on its
+/// way for longer or shorter than the first one.
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_that_are_told_again_begin_no_hold() {
+    let server = Redis::start();
+    let ways = [[0, 0], [0, 300], [300, 0]].map(|ways| ways.map(millis));
+    let are_right = std::cell::Cell::new(true);
+    let cases = ways.map(|ways| [(2, ways), (8, ways)]).concat();
+    let played = cases.into_iter().map(async |(guesses, [first, again])| {
+        let far = Proxy::start(&server.url).await;
+        let lossy = Proxy::start(&far.url).await;
+        let redis = kit::connect(&lossy.url, millis(400)).await;
+        far.delay(first, Duration::ZERO);
+        let lost = async {
+            sleep(millis(10_200)).await;
+            lossy.all(Mode::LoseReplies(usize::MAX));
+            sleep(millis(400)).await;
+            far.delay(again, Duration::ZERO);
+            sleep(millis(1_200)).await;
+            lossy.all(Mode::Pass);
+        };
+        let redis = redis.prefix(format!("{guesses}{first:?}{again:?}:"));
+        let in_redis = held_by(redis, guesses, lost);
+
+        // The same in memory: the first answers to each report are lost.
+        let memory = Arc::new(MemoryStore::new());
+        let inner = Arc::clone(&memory);
+        let began = tokio::time::Instant::now();
+        let store = Stub::around(memory).change_fn(move |_, ask, change| {
+            let (inner, ask, change) = (inner.clone(), ask.clone(), change.clone());
+            StoreFuture::boxed(async move {
+                let way = if began.elapsed() < millis(10_600) {
+                    first
+                } else {
+                    again
+                };
+                sleep(way).await;
+                let answer = inner.change(&ask, &change).await;
+                match began.elapsed() < millis(11_800) {
+                    true => Err(StoreError::new(StoreErrorKind::Timeout, "lost")),
+                    false => answer,
+                }
+            })
+        });
+        let in_memory = held_by(store, guesses, std::future::ready(()));
+        let (in_redis, in_memory) = tokio::join!(in_redis, in_memory);
+        for (place, (hours, counted)) in [("Redis", in_redis), ("memory", in_memory)] {
+            let steps = guesses as u64 / 2;
+            let wrong = hours.iter().filter(|it| **it != steps).count();
+            println!("{place}, {guesses}, {first:?}, {again:?}: {wrong} wrong, {counted} counted");
+            let is_right = wrong == 0 && counted == 20 * steps;
+            are_right.set(are_right.get() && is_right);
+        }
+    });
+    join_all(played).await;
+    assert!(are_right.get());
+}
