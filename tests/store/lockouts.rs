@@ -21,14 +21,27 @@ fn lockout() -> Lockout {
 #[derive(Debug, Default, Clone)]
 struct Oracle {
     memory: u64,
-    /// When each failure that counts was told, by its id. Behind a hold, the one that has begun it.
-    told: BTreeMap<u64, u64>,
+    /// The failures that count, in the order in which they were told.
+    told: Vec<Told>,
+    /// Those that count no more, and may be told again.
+    over: Vec<Told>,
     /// What was admitted before it counts nothing.
     since: u64,
     until: u64,
     step: u64,
     /// From then on all of it is forgotten.
     ends: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Told {
+    id: u64,
+    /// When it was told.
+    at: u64,
+    /// The hold that it has begun, or 0.
+    step: u64,
+    /// It was admitted before a hold or a success.
+    is_slow: bool,
 }
 
 impl Oracle {
@@ -81,28 +94,47 @@ impl Oracle {
         }
     }
 
+    /// What is known of this failure.
+    fn told(&self, now: u64, id: u64) -> Option<Told> {
+        let known = self.at(now);
+        let mut all = known.told.into_iter().chain(known.over);
+        all.find(|it| it.id == id)
+    }
+
     /// What the stores answer to a failure: which hold it has begun.
     fn fails(&mut self, now: u64, admitted: u64, id: u64, late: Duration) -> u64 {
         let mut known = self.at(now);
-        if let Some(told) = known.told.get(&id) {
-            let has_begun_it = *told < known.since;
-            return if has_begun_it { self.asked(now) } else { 0 };
+        if let Some(told) = self.told(now, id) {
+            return if self.is_held(now) { told.step } else { 0 };
         }
         // What has taken longer than 10 s until it was told first counts in any case.
         let took = now.saturating_sub(admitted);
-        if admitted.min(now) < known.since && took <= 10_000_000 + late.as_micros() as u64 {
+        let is_slow = admitted.min(now) < known.since;
+        if is_slow && took <= 10_000_000 + late.as_micros() as u64 {
             return 0;
         }
         known.drop_failures(now);
-        known.told.insert(id, now.max(known.since));
-        let is_enough = known.told.len() >= 3;
+        if known.told.len() + known.over.len() == 3 + 32 {
+            let slow = known.over.iter().position(|it| it.is_slow);
+            known.over.remove(slow.unwrap_or(0));
+        }
+        let at = now.max(known.since);
+        let is_enough = known.told.len() == 2;
         if is_enough {
             known.step += 1;
             let hold = HOLDS[HOLDS.len().min(known.step as usize) - 1] * 1_000_000;
             (known.since, known.until) = (now + 1, known.until.max(now + hold));
-            known.told = BTreeMap::from([(id, now)]);
         }
         let step = if is_enough { known.step } else { 0 };
+        known.told.push(Told {
+            id,
+            at,
+            step,
+            is_slow,
+        });
+        if is_enough {
+            known.over.append(&mut known.told);
+        }
         self.keep(known, now);
         step
     }
@@ -112,6 +144,8 @@ impl Oracle {
         if admitted >= known.since {
             (known.since, known.step) = (admitted + 1, 0);
             known.drop_failures(now);
+            let before = known.told.extract_if(.., |it| it.at <= admitted);
+            known.over.extend(before);
             self.keep(known, now);
         }
     }
@@ -126,11 +160,11 @@ impl Oracle {
         self.keep(known, now);
     }
 
-    /// Failures that were told too long ago, or before `since`, count no more.
+    /// Nothing is known of failures that were told too long ago.
     fn drop_failures(&mut self, now: u64) {
-        let since = self.since;
-        self.told
-            .retain(|_, told| *told >= since && told.abs_diff(now) < Self::WITHIN);
+        for failures in [&mut self.told, &mut self.over] {
+            failures.retain(|it| it.at.abs_diff(now) < Self::WITHIN);
+        }
     }
 
     fn keep(&mut self, known: Self, now: u64) {
@@ -218,7 +252,8 @@ async fn play(
     let mut note = |what| *seen.entry(what).or_default() += 1;
     let names = ["a", "b"];
     let mut oracles = [Oracle::of(memory), Oracle::of(memory)];
-    let mut admitted: [Vec<(Receipt, u64)>; 2] = Default::default();
+    // With the id of its failure, and when that was told first.
+    let mut admitted: [Vec<(Receipt, u64, Option<u64>)>; 2] = Default::default();
     let mut last_id = 0;
     let is_same = !rule.policies().iter().any(Policy::is_concurrent);
     let steps_back = is_same && random.is(50);
@@ -243,21 +278,35 @@ async fn play(
                 }
                 if let Some(receipt) = decision.receipt() {
                     last_id += 1;
-                    admitted[key].push((receipt, last_id));
+                    admitted[key].push((receipt, last_id, None));
                 }
             }
             8..14 if !admitted[key].is_empty() => {
-                // Some are told late, and some twice.
+                // Some are told late, and some again, on a way that is longer than the first one,
+                // or shorter.
                 let among = admitted[key].len() as u64;
                 let at = among - 1 - random.below(among.min(8));
-                let (receipt, id) = admitted[key][at as usize].clone();
+                let (receipt, id, first) = &mut admitted[key][at as usize];
+                let (receipt, id) = (receipt.clone(), *id);
                 let stamp = receipt.stamp();
-                let is_first = !oracle.at(now).told.contains_key(&id);
-                let late = [0, 0, 1_000_000, 20_000_000][random.below(4) as usize];
-                let late = Duration::from_micros(random.below(1 + late));
+                let ways = [0, 0, 1_000_000, 20_000_000][random.below(4) as usize];
+                let ways = random.below(1 + ways);
+                let late = match (&*first, random.is(2)) {
+                    (None, _) => ways,
+                    (Some(first), true) => now.saturating_sub(first + ways),
+                    (Some(first), false) => now.saturating_sub(*first) + ways,
+                };
+                first.get_or_insert(now);
+                let late = Duration::from_micros(late);
                 let was_over = stamp < oracle.at(now).since;
+                let known = oracle.told(now, id);
+                let is_first = known.is_none();
+                let would_count = now.saturating_sub(stamp) > 10_000_000 + late.as_micros() as u64;
+                if known.is_some_and(|it| it.step == 0) && was_over && would_count {
+                    note("again behind a hold");
+                }
                 let expected = oracle.fails(now, stamp, id, late);
-                let is_counted = oracle.told.contains_key(&id);
+                let is_counted = oracle.told(now, id).is_some();
                 if is_first && is_counted && now > stamp + Oracle::WITHIN {
                     note("slow");
                 }
@@ -275,7 +324,7 @@ async fn play(
             14 if random.is(10) && !admitted[key].is_empty() => {
                 note("success");
                 let among = admitted[key].len() as u64;
-                let (receipt, _) = admitted[key][random.below(among) as usize].clone();
+                let (receipt, ..) = admitted[key][random.below(among) as usize].clone();
                 oracle.succeeds(now, receipt.stamp());
                 both.change(&take, &Change::Succeeded(receipt)).await;
             }
@@ -292,7 +341,7 @@ async fn play(
                 assert_eq!(look, other.with_source(Source::Local));
                 assert!(look.is_allowed() && look.is_locked_out() == oracle.is_held(now));
                 assert!(!oracle.is_held(now) || look.remaining() == 0);
-                if let Some((receipt, _)) = admitted[key].last() {
+                if let Some((receipt, ..)) = admitted[key].last() {
                     let asks = Change::AskAttempts(receipt.clone());
                     let left = both.change(&take, &asks).await;
                     assert_eq!(left, oracle.attempts(now), "{oracle:?} at {now}");
@@ -356,6 +405,7 @@ async fn stores_and_oracle_alike(algorithm: Algorithm) {
         }
     }
     let all = [
+        "again behind a hold",
         "back",
         "first",
         "later",
@@ -368,6 +418,59 @@ async fn stores_and_oracle_alike(algorithm: Algorithm) {
         "third",
     ];
     assert!(seen.keys().eq(&all), "{seen:?}");
+}
+
+/// Each of the failures that made a hold is known until it may be told no more, and of slow ones
+/// behind them the last ones.
+#[tokio::test]
+async fn how_many_failures_are_known() {
+    let (server, clock) = (Redis::start(), clock_at(1_800_000_000_000_000));
+    let both = Both {
+        memory: MemoryStore::new().clock(clock.clone()),
+        redis: store_on(&server).await.clock(clock.clone()),
+        clock,
+    };
+    let rule = rules(Algorithm::Gcra, DAY).into_iter().next();
+    let take = take_of(&Arc::new(rule.expect("the first one")), "us").with_cost(0);
+    let mut receipts = Vec::new();
+    for _ in 0..40 {
+        receipts.extend(both.take(&take, true).await.receipt());
+    }
+    let tell = async |id: usize, late: Duration| {
+        let (receipt, id) = (receipts[id - 1].clone(), id as u64);
+        both.change(&take, &Change::Failed { receipt, id, late })
+            .await
+    };
+    // Each third one begins a hold.
+    let step = |id: usize| {
+        if id.is_multiple_of(3) {
+            id as u64 / 3
+        } else {
+            0
+        }
+    };
+    for id in 1..=40 {
+        if id == 4 {
+            both.clock.set(both.clock.now() + 11_000_000);
+        }
+        assert_eq!(tell(id, Duration::ZERO).await, step(id), "{id}");
+    }
+    let names = kit::keys(&server, "*~until");
+    let text: String = server.connection().get(&names[0]).expect("a text");
+    assert_eq!(text.matches([':', ';']).count(), 35, "{text}");
+    for id in (1..=3).chain(9..=40) {
+        for late in [Duration::ZERO, MINUTE] {
+            assert_eq!(tell(id, late).await, step(id), "{id}");
+        }
+    }
+    assert_eq!(
+        [tell(4, Duration::ZERO).await, tell(5, Duration::ZERO).await],
+        [0, 14]
+    );
+    // Within a minute of the last ones.
+    both.clock.set(both.clock.now() + 60_000_000);
+    assert_eq!(tell(40, Duration::ZERO).await, 0);
+    assert_eq!(both.change(&take, &Change::AskLockout).await, 14);
 }
 
 /// Keys under a rule that fail, in a store whose time is moved, or not.
@@ -472,6 +575,18 @@ async fn its_key() {
         assert!(server.life(name) > 0, "{foreign:?}");
         let take = take_of(&failing.rule, "us");
         assert!(store.reset(&take).await.expect("an answer"), "{foreign:?}");
+    }
+    // Of an older version: two failures, and behind a hold the one that has begun it.
+    let now = unix_micros();
+    for (text, steps) in [
+        (format!("0 {future} 0 0 {now}:1 {now}:2"), "us=1 us!"),
+        (
+            format!("{now} {future} {now} 1 {}:1", now - 1),
+            "us=0 us=0 us=2 us!",
+        ),
+    ] {
+        let () = server.connection().set(name, text).expect("set");
+        failing.play(steps).await;
     }
     run(&server, &format!("DEL {name}"));
     run(&server, &format!("RPUSH {name} x"));
