@@ -35,6 +35,9 @@ pub struct Warning {
     pub name: Option<Cow<'static, str>>,
 }
 
+pub(crate) const WIDE_TRUST: &str = "trusts a network wider than /8 (IPv6: /7), so clients choose \
+     their address; expected your proxies' alone, or hops if the ingress writes the field anew";
+
 /// The kinds of [`Warning`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -88,6 +91,10 @@ pub enum WarningKind {
     /// element of the field, so all were counted by the address of that peer. At most 64 peers are
     /// watched.
     SilentProxy,
+    /// [`ClientIp::behind`](crate::ClientIp::behind) trusts a network of IPv4 that is wider than /8,
+    /// or of IPv6 that is wider than /7: clients in it choose the address by which they are limited.
+    /// It is logged as an error.
+    WideTrust,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
     /// A rule in [shadow](crate::Rule::into_shadow) [settles](crate::Rule::with_settling): no
@@ -212,7 +219,10 @@ impl Warning {
 
     pub(crate) fn log(&self) {
         #[cfg(feature = "tracing")]
-        tracing::warn!("{self}");
+        match self.kind {
+            WarningKind::WideTrust => tracing::error!("{self}"),
+            _ => tracing::warn!("{self}"),
+        }
     }
 
     pub(crate) fn about(mut self, path: &str) -> Self {
@@ -294,6 +304,7 @@ impl fmt::Display for Warning {
                  the last element of the field {name} (its for= in Forwarded), so all its clients \
                  share one limit: have the proxy write the client's, or exempt its health checks"
             ),
+            WarningKind::WideTrust => format!("{path:?} {WIDE_TRUST}"),
             WarningKind::LargeLog => format!(
                 "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \
                  entries for each key: use the algorithm \"sliding-window\" or \"gcra\""
@@ -430,12 +441,15 @@ pub struct VerifyError {
     /// [exemption](crate::RateLimitLayer::exempt) of its own, so that a customer is shown another
     /// count than the one that denies. In alphabetical order.
     pub paths_shown_otherwise: Vec<String>,
+    /// Paths with a key that [trusts](crate::ClientIp::behind) a network with clients. In
+    /// alphabetical order.
+    pub paths_with_wide_trust: Vec<String>,
 }
 
 crate::error::debug_as_message!(VerifyError);
 
 impl VerifyError {
-    pub(crate) fn lists(&self) -> [(&'static str, &[String]); 3] {
+    pub(crate) fn lists(&self) -> [(&'static str, &[String]); 4] {
         [
             ("layers or checks without a rule", &self.paths_without_rule),
             ("rules without a layer or check", &self.paths_without_layer),
@@ -445,6 +459,7 @@ impl VerifyError {
                  instead",
                 &self.paths_shown_otherwise,
             ),
+            (WIDE_TRUST, &self.paths_with_wide_trust),
         ]
     }
 }

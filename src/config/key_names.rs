@@ -7,12 +7,13 @@ use ipnet::IpNet;
 use super::config_error::{ConfigError, shorten_value};
 use super::table::Value;
 use crate::key::header::Header;
-use crate::key::ip::{ClientIp, PeerIp, unmapped};
+use crate::key::ip::{ClientIp, PeerIp, is_too_wide, unmapped};
 #[cfg(feature = "axum")]
 use crate::key::matched_path::MatchedPath;
 use crate::key::{
     BasicUser, Bearer, Cookie, Everyone, Forwarding, Host, Joined, KeyExtractor, Method,
 };
+use crate::warning::WIDE_TRUST;
 
 const EXPECTED: &str = "\"client-ip\", \"peer-ip\", \"bearer\", \"basic-user\", \"host\", \"header:<name>\", \
      \"cookie:<name>\", \"method\", \"matched-path\" (with the feature \"axum\"), \"everyone\", \
@@ -176,7 +177,7 @@ pub(super) fn client_ip(table: &Value<'_>) -> Result<ClientIp, ConfigError> {
     let field = table.read("field", |name| {
         name.text("the name of a header field", header_name)
     })?;
-    let (trusted, hops) = (table.read("trusted", networks)?, table.read("hops", hops)?);
+    let (trusted, hops) = (table.read("trusted", trusted)?, table.read("hops", hops)?);
     if trusted.as_ref().is_some_and(Vec::is_empty) || hops == Some(0) {
         table.without("field", "no proxy is trusted, so that no field is read")?;
     }
@@ -215,6 +216,17 @@ pub(super) fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, ConfigError> {
         let network = network.or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
         network.ok().map(unmapped)
     })
+}
+
+/// The networks of proxies.
+fn trusted(value: &Value<'_>) -> Result<Vec<IpNet>, ConfigError> {
+    let networks = networks(value)?;
+    let is_wide = networks.iter().any(is_too_wide);
+    if is_wide {
+        Err(value.mistake(WIDE_TRUST))
+    } else {
+        Ok(networks)
+    }
 }
 
 /// A header field's name. Uppercase letters become lowercase ones.

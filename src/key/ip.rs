@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -255,6 +255,12 @@ impl ClientIp {
 
     /// The client behind proxies whose addresses are in these networks. Without networks, the same
     /// as [`PeerIp`](crate::PeerIp).
+    ///
+    /// A network of IPv4 that is wider than /8, also inside of a NAT64, or one of IPv6 that is wider
+    /// than /7 contains clients, which choose their addresses then: a layer logs it as an
+    /// [error](crate::warning::WarningKind::WideTrust), and [`ready`](crate::Limits::ready) and
+    /// [`verify`](crate::Limits::verify) fail. Behind an ingress that writes the field anew, say
+    /// [`behind_hops`](Self::behind_hops).
     pub fn behind(networks: impl IntoIterator<Item = IpNet>) -> Self {
         Self::new(Trust::Networks(
             networks.into_iter().map(unmapped).collect(),
@@ -435,8 +441,11 @@ impl KeyExtractor for ClientIp {
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
         let about = |kind| Some(Warning::with_name(kind, self.field.name()));
-        let before = match self.trust {
+        let before = match &self.trust {
             Trust::Hops(proxies) => proxies.checked_sub(1)?,
+            Trust::Networks(it) if it.iter().any(is_too_wide) => {
+                return about(WarningKind::WideTrust);
+            }
             Trust::Networks(_) if self.silent.is_found() => return about(WarningKind::SilentProxy),
             Trust::Networks(_) => return None,
             Trust::Nobody => return PeerIp.warning(fields),
@@ -481,6 +490,18 @@ pub(crate) fn unmapped(network: IpNet) -> IpNet {
             IpNet::new(canonical, bits).unwrap_or(network)
         }
         _ => network,
+    }
+}
+
+/// Whether no service has so many proxies: IPv4 is also measured inside of a NAT64.
+pub(crate) fn is_too_wide(network: &IpNet) -> bool {
+    const NAT64: IpAddr = IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0));
+    let bits = network.prefix_len();
+    let prefix = IpNet::new(network.addr(), bits.min(96));
+    bits < match network {
+        IpNet::V4(_) => 8,
+        IpNet::V6(_) if prefix.is_ok_and(|it| it.contains(&NAT64)) => 96 + 8,
+        IpNet::V6(_) => 7,
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderValue, header};
+
 use super::limits::Limits;
 use crate::callback::caught;
 use crate::layer::Warnings;
 #[cfg(doc)]
 use crate::rule::Rules;
-use crate::store::{Store, StoreFuture};
-use crate::warning::{VerifyError, Warning, WarningKind};
+use crate::store::{Store, StoreError, StoreErrorKind, StoreFuture};
+use crate::warning::{VerifyError, WIDE_TRUST, Warning, WarningKind};
 
 impl Limits {
     /// The paths that layers were made for and that have no rule now, in alphabetical order. To
@@ -101,13 +103,34 @@ impl Limits {
     /// [`StoreError`](crate::StoreError) that says what is missing, once the bound is over. What
     /// will not pass by itself is an error immediately: a wrong password, an ACL without a command
     /// or the keys, a node of a cluster at a `redis://`, a server or proxy without RESP3 or without
-    /// the Lua library `struct`.
+    /// the Lua library `struct`. So is a key that [trusts](crate::ClientIp::behind) a network with
+    /// clients.
     ///
     /// # Panics
     ///
     /// With a Redis outside of a tokio runtime with its timer enabled.
     pub fn ready(&self, bound: Duration) -> StoreFuture<()> {
-        self.shared_store().ready(bound)
+        let wide = self.paths_with_wide_trust();
+        if wide.is_empty() {
+            return self.shared_store().ready(bound);
+        }
+        let message = format!("{wide:?} {WIDE_TRUST}");
+        StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Configuration, message)))
+    }
+
+    /// The paths with a key by which clients choose their address.
+    fn paths_with_wide_trust(&self) -> Vec<String> {
+        // An alternative tells another mistake of a request without any field.
+        let fields = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(""))]);
+        let rules = self.rules.load();
+        let wide = rules.iter().filter(|rule| {
+            let subjects = rule.subjects().iter().map(Some).chain([None]);
+            let keys = subjects.flat_map(|it| self.extractors_of(rule.path(), Some(rule), it));
+            let mut found = keys.filter_map(|it| it.warning(&fields));
+            let is_wide = || found.any(|it| it.kind == WarningKind::WideTrust);
+            caught("key extractor", rule.path(), is_wide).unwrap_or(false)
+        });
+        wide.map(|it| it.path().to_owned()).collect()
     }
 
     /// Checks that layers and rules fit together, once all layers are made.
@@ -128,12 +151,14 @@ impl Limits {
     ///
     /// [`VerifyError`] with all paths that have a layer and no rule, all that have a rule and no
     /// layer, and all that [`usage`](Self::usage) shows while a layer of the path has a key, a plan
-    /// or an exemption of its own. Rules that are switched off need no layer.
+    /// or an exemption of its own, and all with a key that [trusts](crate::ClientIp::behind) a
+    /// network with clients. Rules that are switched off need no layer.
     pub fn verify(&self) -> Result<(), VerifyError> {
         let found = VerifyError {
             paths_without_rule: self.rules.paths_without_rule(),
             paths_without_layer: self.rules.paths_without_layer(),
             paths_shown_otherwise: self.rules.paths_shown_otherwise(),
+            paths_with_wide_trust: self.paths_with_wide_trust(),
         };
         let is_right = found.lists().iter().all(|(_, paths)| paths.is_empty());
         if is_right { Ok(()) } else { Err(found) }

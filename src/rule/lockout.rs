@@ -223,6 +223,8 @@ impl Rule {
         let of_burst = |it| Warning::with_name(Kind::LockoutOfBursts, it);
         let burst = lockout.burst(settings).map(of_burst);
         let found = [of_key, open, burst].into_iter().flatten();
+        // A layer tells that one, with its first request.
+        let found = found.filter(|it| it.kind != Kind::WideTrust);
         found.map(|it| it.about(self.path())).collect()
     }
 

@@ -275,6 +275,103 @@ async fn a_trusted_proxy_names_no_client() {
     assert_eq!(kinds(&limits), "SilentProxy");
 }
 
+/// Networks of proxies, and which of them is too wide.
+const TRUSTED: &str = "
+    10.0.0.0/8 fc00::/7 2001:db8::/32 2002::/16 |
+    ::ffff:10.0.0.0/104 64:ff9b::10.0.0.0/104   |
+    10.0.0.0/8 0.0.0.0/0                        | 0.0.0.0/0
+    0.0.0.0/1 128.0.0.0/1                       | 0.0.0.0/1
+    10.0.0.0/7                                  | 10.0.0.0/7
+    fd00::/8 ::/0                               | ::/0
+    ::/1 8000::/1                               | ::/1
+    fc00::/6                                    | fc00::/6
+    ::ffff:0:0/96                               | ::ffff:0:0/96
+    ::ffff:10.0.0.0/103                         | ::ffff:10.0.0.0/103
+    64:ff9b::/96                                | 64:ff9b::/96
+    64:ff9b::10.0.0.0/103                       | 64:ff9b::10.0.0.0/103
+    64:ff9b::128.0.0.0/97                       | 64:ff9b::128.0.0.0/97
+    64:ff00::/24                                | 64:ff00::/24";
+
+/// Clients in a trusted network choose their address: it is an error of the file, and in code of
+/// `ready` and `verify`, wherever the key is, and one line of the log.
+#[tokio::test]
+async fn a_trusted_network_contains_clients() {
+    let remedy = "trusts a network wider than /8 (IPv6: /7), so clients choose their address; \
+                  expected your proxies' alone, or hops if the ingress writes the field anew";
+    for [networks, wide] in table(TRUSTED) {
+        let networks: Vec<_> = networks.split(' ').collect();
+        let file = format!("[client-ip]\n\ntrusted = {networks:?}\n[rules]");
+        let read = Limits::from_toml(&file).map_err(|it| it.to_string());
+        let expected = format!("line 3: client-ip.trusted: {remedy}");
+        match wide {
+            "" => assert!(read.is_ok(), "{networks:?}"),
+            _ => assert_eq!(read.expect_err(wide), expected, "{networks:?}"),
+        }
+        let exempt = format!("[exempt]\nnetworks = {networks:?}\n[rules]");
+        let _ = Limits::from_toml(&exempt).expect("these are no proxies");
+
+        let networks = networks.iter().map(|it| it.parse().expect("a network"));
+        let key = ClientIp::behind(networks);
+        let joint = [
+            Subject::new("all", Everyone).limit(Quota::per_hour(99)),
+            Subject::new("user", key.clone()).limit(Quota::per_hour(99)),
+        ];
+        let lockout = Lockout::after(3).hold([HOUR]).on(["401"]);
+        let of_rule = roomy("login").with_key(key.clone());
+        let none = || limits([roomy("login")]);
+        for (case, limits, of_layer) in [
+            ("rule", limits([of_rule.clone()]), None),
+            (
+                "lock-out",
+                limits([of_rule.with_lockout(lockout).expect("valid")]),
+                None,
+            ),
+            (
+                "subject",
+                limits([Rule::joint("login", joint).expect("valid")]),
+                None,
+            ),
+            ("limits", none().key(key.clone()), None),
+            ("layer", none(), Some(key.clone())),
+        ] {
+            let (case, log) = (format!("{case}: {wide}"), Log::start());
+            let layer = limits.layer("login");
+            let layer = match of_layer {
+                Some(key) => layer.key(Bearer.or(key)),
+                None => layer,
+            };
+            let (ready, verified) = (limits.ready(SECOND).await, limits.verify());
+            assert_eq!(log.lines().len(), 0, "{case}");
+            let app = Router::new().route("/login", any(kit::http::handler).layer(layer));
+            many(&app, "10.0.0.7", FORWARDED, 3).await;
+            let errors = log.lines().into_iter().filter(|it| it.contains("ERROR"));
+            if wide.is_empty() {
+                assert!(
+                    ready.is_ok() && verified.is_ok() && errors.count() == 0,
+                    "{case}"
+                );
+                continue;
+            }
+            let ready = ready.expect_err(&case);
+            assert_eq!(ready.kind(), StoreErrorKind::Configuration);
+            assert_eq!(ready.to_string(), format!("[\"login\"] {remedy}"), "{case}");
+            let verified = verified.expect_err(&case);
+            assert_eq!(verified.paths_with_wide_trust, ["login"], "{case}");
+            assert_eq!(
+                verified.to_string(),
+                format!("{remedy}: [\"login\"]"),
+                "{case}"
+            );
+            let lines: Vec<_> = errors.collect();
+            assert!(
+                lines.len() == 1 && lines[0].contains(remedy),
+                "{case}: {lines:?}"
+            );
+            assert!(kinds(&limits).contains("WideTrust"), "{case}");
+        }
+    }
+}
+
 /// Without a request nothing is known of proxies.
 #[tokio::test]
 async fn a_lockout_shows_nothing_of_proxies() {
