@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::charges::Charges;
 use super::meter::Meter;
-use super::open_charges::{OpenCharge, OpenCharges};
+use super::open_charges::OpenCharge;
 use super::path_state::PathState;
 use super::refund_queue::RefundQueue;
 use crate::decision::{self, Decision, Receipt, Source};
@@ -68,10 +68,10 @@ pub(super) struct ChargeInner {
 /// Code that is told what becomes of charges.
 pub(crate) trait ChargeListener: Debug + Send + Sync {
     /// A settlement has charged this take more than it reserved.
-    fn settled(&self, take: &Take, store: &Arc<dyn Store>, open: &OpenCharges);
+    fn settled(&self, take: &Take, store: &Arc<dyn Store>, path: &Arc<PathState>);
 
     /// A failure has begun a hold: of this take's key, the step, and when the hold ends.
-    fn locked_out(&self, take: &Take, step: u64, until: SystemTime);
+    fn locked_out(&self, take: &Take, path: &PathState, step: u64, until: SystemTime);
 }
 
 #[derive(Debug, Default)]
@@ -502,10 +502,10 @@ impl Refund {
             charged,
             forgiven: self.owed - charged,
         };
-        let path = self.charge.inner.path.as_deref();
-        if let Some(PathState { counters, .. }) = path {
-            counters.refunded(settled.given_back);
-            counters.owed(settled.charged, settled.forgiven);
+        let path = self.charge.inner.path.as_ref();
+        if let Some(path) = path {
+            path.counters.refunded(settled.given_back);
+            path.counters.owed(settled.charged, settled.forgiven);
         }
         self.charge.close(self.what, settled.given_back);
         if self.is_awaited {
@@ -513,7 +513,7 @@ impl Refund {
         }
         let listeners = self.charge.inner.listeners.as_ref().zip(path);
         if let Some((listeners, path)) = listeners.filter(|_| charged > 0) {
-            listeners.settled(self.charge.take(), self.charge.store(), &path.open);
+            listeners.settled(self.charge.take(), self.charge.store(), path);
         }
         self.is_answered = true;
         settled

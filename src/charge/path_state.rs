@@ -8,6 +8,7 @@ use crate::decision::Source;
 use crate::metrics::{DecisionOutcome, RuleCounters, RuleSnapshot};
 use crate::rule::Rule;
 use crate::store::Capabilities;
+use crate::unawaited::{UnawaitedCall, UnawaitedCalls};
 
 /// The counters, the notes of keys and the open charges of one path, which all its layers share.
 #[derive(Debug, Default)]
@@ -15,6 +16,10 @@ pub(crate) struct PathState {
     pub(crate) counters: RuleCounters,
     pub(crate) notes: KeyNotes,
     pub(crate) open: OpenCharges,
+    /// Callbacks of crossings and lock-outs that run, or that a look may begin: of all paths of the
+    /// limits, and of this one.
+    pub(crate) all_tellings: UnawaitedCalls,
+    pub(crate) tellings: UnawaitedCalls,
     /// How many were denied before anybody had waited, under rules with turns.
     pub(crate) denied_at_once: AtomicU32,
     /// What the store of the first layer can do.
@@ -22,6 +27,9 @@ pub(crate) struct PathState {
     /// The limits that made the layers, if it were some.
     pub(crate) owner: OnceLock<Box<dyn PathOwner>>,
 }
+
+/// A callback that runs, until this is dropped.
+pub(crate) type Telling = [UnawaitedCall; 2];
 
 /// What charges ask the limits that made the layers of their path.
 pub(crate) trait PathOwner: Debug + Send + Sync {
@@ -36,6 +44,11 @@ pub(crate) trait PathOwner: Debug + Send + Sync {
 }
 
 impl PathState {
+    /// One more callback.
+    pub(crate) fn telling(&self) -> Telling {
+        [&self.all_tellings, &self.tellings].map(UnawaitedCalls::add)
+    }
+
     /// A snapshot of the counters under this rule, with the numbers of the requests that wait.
     pub(crate) fn snapshot(&self, rule: &Rule) -> RuleSnapshot {
         let mut counted = self.with_waiting(self.counters.snapshot(rule));

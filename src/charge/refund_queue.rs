@@ -134,14 +134,21 @@ impl RefundQueue {
         self.0.waiting.add()
     }
 
-    /// Waits until no call waits for an answer of this store, for at most `bound`. Returns whether
-    /// none does.
-    pub(crate) async fn flush(&self, store: &dyn Store, bound: Duration) -> bool {
+    /// Waits until no call waits for an answer of this store, and then until none of these callbacks
+    /// runs, for at most `bound`. Returns whether that came in time.
+    pub(crate) async fn flush(
+        &self,
+        store: &dyn Store,
+        tellings: &UnawaitedCalls,
+        bound: Duration,
+    ) -> bool {
         let until = Deadline::after(bound);
         // A release that has waited for room has a place among those that are asked by then.
         let is_empty = self.0.waiting.flush(until).await && self.0.asked.flush(until).await;
         let left = until.at.saturating_duration_since(Instant::now());
-        is_empty && matches!(store.flush(left).await, Ok(true))
+        let is_empty = is_empty && matches!(store.flush(left).await, Ok(true));
+        // An answer to a refund or a failure may have begun one.
+        is_empty && tellings.flush(until).await
     }
 }
 

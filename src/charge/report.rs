@@ -260,11 +260,11 @@ impl OutcomeReport {
         };
         let take = self.charge.take();
         let until = after_now(Duration::from_micros(lockout.hold(step)));
-        if let Some(listeners) = &self.charge.inner.listeners {
-            listeners.locked_out(take, step, until);
+        let state = self.charge.inner.path.as_ref();
+        if let Some((listeners, state)) = self.charge.inner.listeners.as_ref().zip(state) {
+            listeners.locked_out(take, state, step, until);
         }
         let key = take.lockout_key();
-        let state = self.charge.inner.path.as_ref();
         if let Some(state) = state {
             state.counters.numbers.lockouts.add(1);
         }

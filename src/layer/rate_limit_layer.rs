@@ -244,15 +244,17 @@ impl RateLimitLayer {
         self.with_option(|it| it.refund_if = Some(Arc::new(condition)))
     }
 
-    /// Waits until nothing waits to be given back, for at most `bound`. Returns whether nothing
-    /// waits any more: see [`Limits::flush`](crate::Limits::flush).
+    /// Waits until nothing waits to be given back, and then until no callback about this path runs,
+    /// for at most `bound`. Returns whether nothing waits and none runs any more: see
+    /// [`Limits::flush`](crate::Limits::flush).
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime with its timer enabled.
     pub async fn flush(&self, bound: Duration) -> bool {
         let decider = &self.gate.decider;
-        decider.refunds.flush(&**decider.store(), bound).await
+        let (store, tellings) = (decider.store(), &decider.path.tellings);
+        decider.refunds.flush(&**store, tellings, bound).await
     }
 
     /// Requests that pass without being limited: CORS preflights, for example. A panic is

@@ -11,6 +11,7 @@ use crate::question::{Ask, CountAsk};
 use crate::rule::Rules;
 use crate::sync::lock;
 use crate::trace;
+use crate::unawaited::UnawaitedCalls;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
 pub(super) const MAX_PATHS: usize = 10_000;
@@ -26,6 +27,8 @@ pub(crate) struct Paths {
     /// Threads and tasks that own the paths and end with the last layer.
     watchers: AtomicUsize,
     pub(crate) limited: Arc<LimitedKeys>,
+    /// Callbacks of crossings and lock-outs, also of paths that are not remembered.
+    pub(super) tellings: UnawaitedCalls,
     /// Resets of a path by nobody who is named: when the log told of them last, and how many it has
     /// not told.
     resets: Mutex<HashMap<Arc<str>, Resets>>,
@@ -48,6 +51,7 @@ impl Paths {
         let state = Arc::new(PathState {
             counters: RuleCounters::new(near_limit),
             notes: KeyNotes::new(&self.limited),
+            all_tellings: self.tellings.clone(),
             ..PathState::default()
         });
         if self.is_stopping.load(Ordering::Acquire) {

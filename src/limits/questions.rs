@@ -205,13 +205,16 @@ impl Limits {
 
     /// Waits until the store has answered what no request waits for, for at most `bound`: refunds
     /// [by outcome](crate::Rule::with_refund_on), settlements, the release of
-    /// [permits](crate::Rule::with_max_concurrent), and holds of [outgoing](Self::outgoing) calls.
+    /// [permits](crate::Rule::with_max_concurrent), and holds of [outgoing](Self::outgoing) calls;
+    /// then until no callback of [crossings](Self::on_crossing) or [lock-outs](Self::on_lockout)
+    /// runs. To one that calls it itself it returns `false`, at the bound.
+    ///
     /// Call it at the end of a graceful shutdown, when the last request has ended and the last
     /// permit of a check is dropped: what is not given back by then stays charged, or held for its
     /// lease.
     ///
-    /// Returns whether nothing waits any more. A refund that the store has not answered within 10 s
-    /// is lost, since it may have been done: it waits no more, and is
+    /// Returns whether nothing waits and none runs any more. A refund that the store has not
+    /// answered within 10 s is lost, since it may have been done: it waits no more, and is
     /// [counted](crate::metrics::RuleSnapshot::refunds_lost).
     ///
     /// It is about all layers of these limits and their clones.
@@ -234,7 +237,8 @@ impl Limits {
     /// ```
     pub async fn flush(&self, bound: Duration) -> bool {
         self.paths.log_denials();
-        self.refunds.flush(&**self.shared_store(), bound).await
+        let (store, tellings) = (self.shared_store(), &self.paths.tellings);
+        self.refunds.flush(&**store, tellings, bound).await
     }
 }
 

@@ -96,7 +96,7 @@ const BORDERS: &[(&str, &str)] = &[
     (
         "limits",
         "activity callback charge config error fleet http key layer live metrics question rule \
-         store sync take trace unseen warning",
+         store sync take trace unawaited unseen warning",
     ),
     (
         "outgoing",

@@ -82,7 +82,7 @@ impl Decider {
     pub(crate) fn count_decision(&self, take: &Take, decision: &Decision) {
         self.note_chosen(take);
         if let Some(listeners) = &self.listeners {
-            let watch = listeners.watch(take, self.store(), &self.path.open);
+            let watch = listeners.watch(take, self.store(), &self.path);
             watch.iter().for_each(|it| it.look(decision));
         }
         self.path

@@ -6,15 +6,15 @@ use futures_util::future::BoxFuture;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::teller::Teller;
-use crate::charge::{OnClosed, OpenCharges, spawn};
+use super::teller::{Place, Teller};
+use crate::charge::{OnClosed, PathState, spawn};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::in_flight_counter::{InFlight, InFlightCounter};
+use crate::in_flight_counter::InFlightCounter;
 use crate::key::Key;
 use crate::log_on_change::LogOnChange;
 use crate::question::{Ask, CountAsk};
-use crate::rule::{Period, Policy, Rule};
+use crate::rule::{Period, Policy};
 use crate::store::Store;
 use crate::swept_map::SweptMap;
 use crate::sync::lock;
@@ -153,7 +153,7 @@ impl Crossings {
 
     /// Notes a crossing, and counts it until what this returns is dropped. `None` if it is known,
     /// or too many are under way.
-    fn note(&self, mark: Mark, rule: &Rule, lasts: Duration) -> Option<InFlight> {
+    fn note(&self, mark: Mark, watch: &CrossingWatch, lasts: Duration) -> Option<Place> {
         let (mut noted, now) = (lock(&self.noted), Instant::now());
         if noted.contains_key(&mark) {
             return None;
@@ -162,8 +162,8 @@ impl Crossings {
         noted.sweep(is_kept);
         let micros = u64::try_from((now - self.since).as_micros()).unwrap_or(u64::MAX);
         let has_room = noted.has_room(1, MAX_NOTED, micros, is_kept);
-        let Some(place) = self.teller.place().filter(|_| has_room) else {
-            self.teller.is_lost(rule.path());
+        let Some(place) = self.teller.place(&watch.path).filter(|_| has_room) else {
+            self.teller.is_lost(watch.take.rule().path());
             return None;
         };
         noted.insert(mark, now + lasts + KEPT_BEHIND);
@@ -213,8 +213,8 @@ pub(super) struct CrossingWatch {
     pub(super) crossings: Arc<Crossings>,
     pub(super) store: Arc<dyn Store>,
     pub(super) take: Take,
-    /// What this process may still give back.
-    pub(super) open: OpenCharges,
+    /// Knows what this process may still give back.
+    pub(super) path: Arc<PathState>,
 }
 
 impl CrossingWatch {
@@ -242,14 +242,16 @@ impl CrossingWatch {
 
     /// Asks the store, and looks by its answer: outside of the request.
     pub(super) fn again(&self) {
-        let mut watch = self.clone();
+        let (mut watch, telling) = (self.clone(), self.path.telling());
         spawn(async move {
+            // A flush waits for what this look may tell.
+            let _telling = telling;
             // The caller goes on.
             yield_now().await;
             let place = watch.crossings.looks.try_acquire(MAX_LOOKS);
             let mut pause = FIRST_PAUSE;
             for _ in 0..ATTEMPTS {
-                watch.take.refunds_before = watch.open.last_refund();
+                watch.take.refunds_before = watch.path.open.last_refund();
                 let answer = timeout(Ask::PATIENCE, watch.store.peek(&watch.take)).await;
                 if let Ok(Ok(decision)) = answer
                     && decision.source() != Source::Fallback
@@ -287,12 +289,13 @@ impl CrossingWatch {
         if lock(&crossings.noted).contains_key(&mark) {
             return;
         }
-        let open = self.open.watch(count.hash(), || {
+        let charges = &self.path.open;
+        let open = charges.watch(count.hash(), || {
             let watch = self.clone();
             OnClosed(Arc::new(move || watch.again()))
         });
         // The answer may be from before a refund. What is open looks again when it is closed.
-        let is_old = self.open.refunded_since(take.refunds_before, count.hash());
+        let is_old = charges.refunded_since(take.refunds_before, count.hash());
         if is_old && open.is_none() {
             self.again();
         }
@@ -303,7 +306,7 @@ impl CrossingWatch {
         if is_old || used * 1_000 < state.max() * at || is_denial && !is_near_end {
             return;
         }
-        let Some(place) = crossings.note(mark, take.rule(), state.reset_after()) else {
+        let Some(place) = crossings.note(mark, self, state.reset_after()) else {
             return;
         };
         let (subject, key) = take.key_of(count);

@@ -3,7 +3,7 @@ use std::time::SystemTime;
 
 use super::crossing::{CrossingWatch, Crossings};
 use super::locked_out::OnLockout;
-use crate::charge::{ChargeListener, OpenCharges};
+use crate::charge::{ChargeListener, PathState};
 use crate::store::Store;
 use crate::take::Take;
 
@@ -28,7 +28,7 @@ impl Listeners {
         &self,
         take: &Take,
         store: &Arc<dyn Store>,
-        open: &OpenCharges,
+        path: &Arc<PathState>,
     ) -> Option<CrossingWatch> {
         let crossings = self.crossings.clone()?;
         take.of_calendar().next()?;
@@ -36,19 +36,21 @@ impl Listeners {
             crossings,
             store: Arc::clone(store),
             take: take.clone(),
-            open: open.clone(),
+            path: Arc::clone(path),
         })
     }
 }
 
 impl ChargeListener for Listeners {
-    fn settled(&self, take: &Take, store: &Arc<dyn Store>, open: &OpenCharges) {
-        self.watch(take, store, open)
+    fn settled(&self, take: &Take, store: &Arc<dyn Store>, path: &Arc<PathState>) {
+        self.watch(take, store, path)
             .iter()
             .for_each(CrossingWatch::again);
     }
 
-    fn locked_out(&self, take: &Take, step: u64, until: SystemTime) {
-        self.on_lockout.iter().for_each(|it| it(take, step, until));
+    fn locked_out(&self, take: &Take, path: &PathState, step: u64, until: SystemTime) {
+        self.on_lockout
+            .iter()
+            .for_each(|it| it(take, path, step, until));
     }
 }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::teller::Teller;
+use crate::charge::PathState;
 use crate::key::Key;
 use crate::take::Take;
 
@@ -34,15 +35,16 @@ pub struct LockedOut {
     pub is_shadow: bool,
 }
 
-/// The callback for a failure that has begun a hold: its take, the step, and when the hold ends.
-pub(crate) type OnLockout = Arc<dyn Fn(&Take, u64, SystemTime) + Send + Sync>;
+/// The callback for a failure that has begun a hold: its take and path, the step, and when the hold
+/// ends.
+pub(crate) type OnLockout = Arc<dyn Fn(&Take, &PathState, u64, SystemTime) + Send + Sync>;
 
 /// Tells this code of keys that are locked out.
 pub(crate) fn on_lockout<F: Future<Output = ()> + Send + 'static>(
     callback: impl Fn(LockedOut) -> F + Send + Sync + 'static,
 ) -> OnLockout {
     let (teller, callback) = (Teller::default(), Arc::new(callback));
-    Arc::new(move |take: &Take, step, until| {
+    Arc::new(move |take: &Take, path: &PathState, step, until| {
         let (rule, count) = (take.rule(), take.lockout_count());
         let locked_out = LockedOut {
             path: Arc::clone(rule.shared_path()),
@@ -52,6 +54,8 @@ pub(crate) fn on_lockout<F: Future<Output = ()> + Send + 'static>(
             is_shadow: rule.is_shadow(),
         };
         let callback = Arc::clone(&callback);
-        teller.tell(rule.path(), teller.place(), move || callback(locked_out));
+        teller.tell(rule.path(), teller.place(path), move || {
+            callback(locked_out)
+        });
     })
 }

@@ -73,13 +73,15 @@ impl AskedInShadow {
         if let Some(answer) = answer.poll_now() {
             return self.answered(Some(answer));
         }
+        // A flush waits for what the answer may tell.
+        let telling = self.listeners.as_ref().map(|_| self.path.telling());
         let mut answer = Box::pin(answer);
         let mut noop = Context::from_waker(Waker::noop());
         match caught(STORE, path, || answer.as_mut().poll(&mut noop)) {
             Ok(Poll::Ready(answer)) => self.answered(Some(answer)),
             Err(_) => self.answered(None),
             Ok(Poll::Pending) => spawn(async move {
-                let _place = place;
+                let _places = (place, telling);
                 let answer = timeout(MAX_WAIT, answer).await;
                 self.answered(answer.ok());
             }),
@@ -91,7 +93,7 @@ impl AskedInShadow {
         let Self { take, path, .. } = self;
         let decision = answer.and_then(Result::ok);
         if let (Some(listeners), Some(decision)) = (&self.listeners, &decision) {
-            let watch = listeners.watch(&take, &self.store, &path.open);
+            let watch = listeners.watch(&take, &self.store, &path);
             watch.iter().for_each(|it| it.look(decision));
         }
         match &decision {

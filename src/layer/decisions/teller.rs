@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 
 use crate::callback::guarded;
+use crate::charge::{PathState, Telling};
 use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::trace;
 
@@ -13,20 +14,24 @@ pub(super) struct Teller {
     lost: AtomicU64,
 }
 
+/// A place among the tasks that are under way, and among those that a flush waits for.
+pub(super) type Place = (InFlight, Telling);
+
 /// How many tasks may be under way.
 const MAX_UNDER_WAY: usize = 1_024;
 
 impl Teller {
-    /// The place of one more task, unless too many are under way.
-    pub(super) fn place(&self) -> Option<InFlight> {
-        self.under_way.try_acquire(MAX_UNDER_WAY)
+    /// The place of one more task about this path, unless too many are under way.
+    pub(super) fn place(&self, path: &PathState) -> Option<Place> {
+        let place = self.under_way.try_acquire(MAX_UNDER_WAY)?;
+        Some((place, path.telling()))
     }
 
     /// Does this in a task. It is lost without a place, or outside of a runtime; a panic is logged.
     pub(super) fn tell<F: Future<Output = ()> + Send + 'static>(
         &self,
         path: &str,
-        place: Option<InFlight>,
+        place: Option<Place>,
         telling: impl FnOnce() -> F + Send + 'static,
     ) {
         let (Some(place), Ok(runtime)) = (place, Handle::try_current()) else {

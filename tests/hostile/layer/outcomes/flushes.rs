@@ -1,5 +1,9 @@
 //! `flush`: true only when nothing waits any more, never longer than its bound.
 
+use std::sync::OnceLock;
+
+use tidegate::rule::{Lockout, Period};
+
 use super::*;
 
 /// A bound of nothing says what is; the longest one waits for the answer.
@@ -50,4 +54,62 @@ async fn layers_that_are_gone() {
     sleep(SECOND).await;
     distant.set_ways(0, 0);
     assert_eq!(left_in(&*store, &of("a", 50, &[])).await, 50);
+}
+
+/// It waits for callbacks of crossings and lock-outs, and for what may begin one; that of a layer for
+/// those of its path. A callback that calls it waits for itself until the bound.
+#[tokio::test(start_paused = true)]
+async fn callbacks_that_run() {
+    for (what, cost) in [
+        ("panics", 10),
+        ("settles", 1),
+        ("fails", 1),
+        ("is in shadow", 10),
+    ] {
+        let (own, told) = (Arc::<OnceLock<Limits>>::default(), Arc::default());
+        let (at, counted) = (Arc::clone(&own), Arc::<AtomicUsize>::clone(&told));
+        let callback = move || {
+            let (at, told) = (Arc::clone(&at), Arc::clone(&counted));
+            async move {
+                sleep(millis(30)).await;
+                let limits = at.get().expect("the limits");
+                assert!(!limits.flush(millis(20)).await, "it runs");
+                told.fetch_add(1, Ordering::Relaxed);
+                assert_ne!(what, "panics");
+            }
+        };
+        let rule = |path| {
+            let month = Policy::calendar(Period::MONTH, 10);
+            let rule = Rule::with_policies(path, [Quota::per_hour(100).into(), month]);
+            let lockout = Lockout::after(1).hold([HOUR]).on(["401"]);
+            let rule =
+                rule.and_then(|it| it.with_settling(what == "settles").with_lockout(lockout));
+            let rule = rule.expect("valid");
+            if what == "is in shadow" {
+                rule.into_shadow()
+            } else {
+                rule
+            }
+        };
+        let memory = Arc::new(MemoryStore::new());
+        let distant = kit::stub::Stub::delayed(memory, || (Duration::ZERO, millis(20)));
+        let distant = distant.capabilities_fn(|inner| inner.capabilities());
+        let limits = Limits::new(["a", "b"].map(rule)).store(distant);
+        let of_lockouts = callback.clone();
+        let limits = limits.on_crossing([1.0], move |_| callback());
+        let limits = limits.on_lockout(move |_| of_lockouts());
+        own.set(limits.clone()).expect("it is set once");
+        let [layer, other] = ["a", "b"].map(|path| limits.layer(path));
+        let admitted = limits.check("a", "x").cost(cost).await;
+        match (what, admitted.expect("there is room").charge) {
+            ("settles", Some(charge)) => drop(charge.settle(10).await),
+            ("fails", Some(charge)) => charge.failed(),
+            _ => {}
+        }
+        assert!(!limits.flush(millis(45)).await, "{what}");
+        assert!(!layer.flush(Duration::ZERO).await, "{what}");
+        assert!(other.flush(Duration::ZERO).await, "{what}");
+        assert!(limits.flush(SECOND).await && layer.flush(Duration::ZERO).await);
+        assert_eq!(told.load(Ordering::Relaxed), 1, "{what}");
+    }
 }
