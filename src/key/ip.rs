@@ -85,7 +85,21 @@ fn without_peer() -> KeyError {
 fn connect_info(head: &Parts) -> Option<SocketAddr> {
     use axum::extract::ConnectInfo;
     let info = head.extensions.get::<ConnectInfo<SocketAddr>>();
-    info.map(|info| info.0)
+    info.map(|info| info.0).or_else(|| mock_info(head))
+}
+
+#[cfg(feature = "axum")]
+fn mock_info(head: &Parts) -> Option<SocketAddr> {
+    use axum::extract::connect_info::MockConnectInfo;
+    static WARNED: std::sync::Once = std::sync::Once::new();
+    let MockConnectInfo(mock) = head.extensions.get::<MockConnectInfo<SocketAddr>>()?;
+    if cfg!(not(feature = "test-util")) {
+        WARNED.call_once(|| {
+            crate::trace::event!(warn: "MockConnectInfo makes all clients one: outside of tests \
+                (feature \"test-util\") serve with into_make_service_with_connect_info");
+        });
+    }
+    Some(*mock)
 }
 
 #[cfg(not(feature = "axum"))]
@@ -99,9 +113,10 @@ fn connect_info(_: &Parts) -> Option<SocketAddr> {
 /// Behind a proxy every request has the proxy's address: use [`ClientIp`](crate::ClientIp) there.
 ///
 /// The address comes from a [`PeerAddr`](super::PeerAddr) in the request's extensions, or from
-/// axum's `ConnectInfo<SocketAddr>`; on another server [`peer`](PeerIp::peer) says where it is. A
-/// request with none of them means that the server was set up without them: extraction fails with a
-/// [`KeyError`] of the kind [`Server`](super::KeyErrorKind::Server).
+/// axum's `ConnectInfo<SocketAddr>`, or in tests from its `MockConnectInfo`; on another server
+/// [`peer`](PeerIp::peer) says where it is. A request with none of them means that the server was
+/// set up without them: extraction fails with a [`KeyError`] of the kind
+/// [`Server`](super::KeyErrorKind::Server).
 ///
 /// ```
 /// use std::time::Duration;

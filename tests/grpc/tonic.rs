@@ -2,12 +2,14 @@
 
 mod outgoing;
 
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::body::Body as AxumBody;
+use axum::extract::connect_info::MockConnectInfo;
 use axum::routing::get;
 use axum::serve;
 use http_body_util::{BodyExt, Empty, Full};
@@ -18,7 +20,8 @@ use prost::Message;
 use tidegate::callback::Problem;
 use tidegate::rule::{Lockout, Policy};
 use tidegate::{
-    Denied, FailOpen, Header, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Rule,
+    Denied, FailOpen, Header, KeyExtractor, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer,
+    Rule,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,6 +40,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_types::{QuotaViolation, StatusExt};
 use tonic_web::{GrpcWebClientLayer, GrpcWebLayer};
 use tower::{Layer, ServiceBuilder};
+use tracing_subscriber::util::SubscriberInitExt;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -343,6 +347,26 @@ async fn peers() {
         let limits = limits.peer(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr());
         has_limit_for_each_peer(start(limits.layer("health")).await).await;
     }
+}
+
+/// This package has no feature `test-util`: a mock is as in production, where all clients are one.
+#[test]
+fn a_mocked_peer_is_warned_of_once() {
+    let (mut lines, writer) = std::io::pipe().expect("a pipe");
+    let subscriber = tracing_subscriber::fmt().with_writer(Arc::new(writer));
+    let log = subscriber.finish().set_default();
+    let (mut head, ()) = Request::new(()).into_parts();
+    let mock = MockConnectInfo(SocketAddr::from(([203, 0, 113, 9], 1)));
+    head.extensions.insert(mock);
+    for _ in 0..3 {
+        let key = PeerIp.extract(&head).expect("an address");
+        assert_eq!(key.as_str(), "203.0.113.9");
+    }
+    drop(log);
+    let mut text = String::new();
+    lines.read_to_string(&mut text).expect("text");
+    let is_told = text.contains("WARN") && text.contains("into_make_service_with_connect_info");
+    assert!(is_told && text.lines().count() == 1, "{text}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use axum::extract::ConnectInfo;
+use axum::extract::connect_info::MockConnectInfo;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tidegate::MatchedPath;
@@ -103,6 +104,46 @@ fn whose_address_it_is() {
     let forwarded = here.field(Forwarding::Forwarded);
     let lines = ["for=1.1.1.1, for=\"unix:\""];
     assert_eq!(key(&forwarded, "10.0.0.1", "forwarded", &lines), "1.1.1.1");
+}
+
+/// As the documentation of axum has it for tests: the real address and `PeerAddr` win. With the
+/// feature `test-util` no warning is logged; `tests/grpc` has none.
+#[tokio::test]
+async fn a_mocked_peer() {
+    let log = Log::start();
+    let mock = SocketAddr::from(([203, 0, 113, 9], 1));
+    let real = SocketAddr::from(([198, 51, 100, 7], 1));
+    let rule = "[rules.p]\nmax-count = 1\nwindow = \"1m\"\n";
+    let counted = [200, 429, 200, 429, 429];
+    for (lines, statuses) in [
+        ("key = 'peer-ip'", counted),
+        (
+            "key = 'client-ip'\nclient-ip.trusted = ['10.0.0.0/8']",
+            counted,
+        ),
+        (
+            "key = 'everyone'\nexempt.networks = ['203.0.113.0/24']",
+            [200, 200, 200, 429, 200],
+        ),
+    ] {
+        let limits = of_toml(&format!("{rule}{lines}"));
+        let app = app(limits.layer("p")).layer(MockConnectInfo(mock));
+        let requests = [(); 5].map(|()| request("/", ""));
+        for ((at, mut request), expected) in requests.into_iter().enumerate().zip(statuses) {
+            match at {
+                2 => drop(request.extensions_mut().insert(ConnectInfo(real))),
+                3 => drop(request.extensions_mut().insert(PeerAddr(real))),
+                _ => {}
+            }
+            assert_eq!(
+                call(&app, request).await.status(),
+                expected,
+                "{lines}: {at}"
+            );
+        }
+    }
+    let lines = log.lines();
+    assert!(!lines.iter().any(|it| it.contains("WARN")), "{lines:?}");
 }
 
 /// A server on a Unix socket knows no address of its peer. The number of proxies is enough.

@@ -47,7 +47,7 @@ const BORDERS: &[(&str, &str)] = &[
          log_on_change question quota swept_map sync trace unawaited unseen warning",
     ),
     // Who is limited by what: no store.
-    ("key", "base64 error http question sync warning"),
+    ("key", "base64 error http question sync trace warning"),
     (
         "rule",
         "algorithm decision error factor http key named question quota sync warning",
