@@ -32,6 +32,10 @@ fn the_home_runtime_ends() {
     let (decisions, _failures, longest) = guest.block_on(pending).expect("no panic");
     assert!(decisions > 0);
     assert!(longest < millis(200 + 500), "law 6: {longest:?}");
+    // What most often brings it about.
+    let error = guest.block_on(async { store.take(&takes_of(&rule, 1)[0]).await });
+    let text = error.expect_err("nobody asks").to_string();
+    assert!(text.contains("#[tokio::test]"), "{text}");
 }
 
 /// Takes of a store that is dropped are answered in time: by a decision, or by an error.

@@ -359,8 +359,8 @@ impl<T> Future for ReplyFuture<T> {
 
 /// The error of a question that nothing sends, because the background tasks have ended.
 pub(super) fn runtime_ended(label: &str) -> StoreError {
-    let message =
-        format!("{label} is not available: the runtime that kept the connection has ended");
+    let ended = "the runtime that connected it has ended; each #[tokio::test] has its own";
+    let message = format!("{label} is not available: {ended}");
     StoreError::new(StoreErrorKind::Unavailable, message)
 }
 
