@@ -30,7 +30,11 @@ impl<S> Layer<S> for Outgoing {
 ///
 /// It is always ready: a call that waits keeps no connection of the client ready. A call that gets
 /// no turn fails with [`CallError::Denied`] or [`CallError::Failed`], and what the client itself
-/// fails with is a [`CallError::Inner`].
+/// fails with is a [`CallError::Inner`]. A client of tonic shows a call without a turn as a status
+/// `Unknown`, whose source is that error, and failures of its `Channel` as without this layer.
+///
+/// Inside of a retry layer it needs [`wait`](Outgoing::wait): else the repeated call is denied, and
+/// the partner's own answer is lost. A layer that hedges charges both calls.
 ///
 /// ```
 /// use std::convert::Infallible;
