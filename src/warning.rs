@@ -104,9 +104,12 @@ pub enum WarningKind {
     /// alone, and [`Limits::check`](crate::Limits::check) or [`Limits::call`](crate::Limits::call),
     /// which see none, have charged it.
     OutcomeOfCheck,
-    /// A rule says between whom those that wait are [fair](crate::Rule::with_fair_by), a hundred
-    /// requests were denied, and none has waited.
-    NobodyWaits,
+    /// A rule says between whom those that wait are [fair](crate::Rule::with_fair_by), and nobody
+    /// takes turns: no layer of its path lets requests wait, as [`verify`](crate::Limits::verify)
+    /// finds, or without layers no check or call had waited when the first was denied; or all that
+    /// wait for a count have one value, since it is the rule's own key, that of all its subjects,
+    /// or everyone.
+    NoTurns,
     /// A handler asks for the [`Charges::of`](crate::store::Charges::of) a path that neither a rule
     /// nor a layer has, so it finds none.
     NoCharges,
@@ -319,9 +322,13 @@ impl fmt::Display for Warning {
                  is given back: add \"error\" for functions that return an Err, or let the code \
                  call refund on the charge that the check returns"
             ),
-            WarningKind::NobodyWaits => format!(
-                "{path:?} has {name}, and nobody waits for a turn: say .wait(..) to its layer, check, \
-                 call or outgoing"
+            WarningKind::NoTurns if name == "key" => format!(
+                "{path:?} has a fair-by that is the key of what is counted, or everyone, so all that \
+                 wait for a count share one turn: name who shares it, such as \"header:x-tenant\""
+            ),
+            WarningKind::NoTurns => format!(
+                "{path:?} has fair-by, and so far nobody waits for a turn: say .wait(..) to its layer, \
+                 check, call or outgoing"
             ),
             WarningKind::NoCharges => format!(
                 "neither a rule nor a layer has the path {path:?}, so charges.of({path:?}) finds no \

@@ -1,6 +1,6 @@
 use std::fmt::Debug;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicBool;
 
 use super::open_charges::OpenCharges;
 use crate::activity::key_notes::KeyNotes;
@@ -20,8 +20,7 @@ pub(crate) struct PathState {
     /// limits, and of this one.
     pub(crate) all_tellings: UnawaitedCalls,
     pub(crate) tellings: UnawaitedCalls,
-    /// How many were denied before anybody had waited, under rules with turns.
-    pub(crate) denied_at_once: AtomicU32,
+    pub(crate) turns: Turns,
     /// What the store of the first layer can do.
     pub(crate) can: OnceLock<Capabilities>,
     /// The limits that made the layers, if it were some.
@@ -30,6 +29,16 @@ pub(crate) struct PathState {
 
 /// A callback that runs, until this is dropped.
 pub(crate) type Telling = [UnawaitedCall; 2];
+
+/// What code says of turns at the layers, checks and calls of a path.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    pub(crate) has_layer: AtomicBool,
+    /// Whether some layer says between whom those that wait are fair.
+    pub(crate) has_fair_layer: AtomicBool,
+    /// Whether requests of some layer may wait, or a check or call has.
+    pub(crate) may_wait: AtomicBool,
+}
 
 /// What charges ask the limits that made the layers of their path.
 pub(crate) trait PathOwner: Debug + Send + Sync {

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::action::Admission;
@@ -296,6 +297,8 @@ impl Call {
             // A call that does not wait needs its keys once.
             std::mem::replace(&mut self.keys, Key::default().into())
         } else {
+            let turns = &gate.decider.path.turns;
+            turns.may_wait.store(true, Ordering::Relaxed);
             gate = Arc::new(gate.waiting_up_to(self.wait, self.max_waiting));
             self.keys.clone()
         };

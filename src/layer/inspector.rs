@@ -136,7 +136,7 @@ impl Gate {
         let of_hidden = fields.and_then(|_| options.hidden_answers(rule));
         let found = [of_unused_key, of_exemptions, of_check, of_no_key, of_hidden];
         let found = of_keys.chain(found.into_iter().flatten()).chain(of_lockout);
-        for found in found.chain(Warnings::of_rule(rule)) {
+        for found in found.chain(Warnings::of_rule(rule, options.extractor(rule))) {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.

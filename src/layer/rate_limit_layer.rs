@@ -1,5 +1,6 @@
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum_core::response::IntoResponse;
@@ -469,7 +470,11 @@ impl RateLimitLayer {
     /// # let _ = paced;
     /// ```
     pub fn wait(self, up_to: Duration) -> Self {
-        self.with(|gate| gate.decider.waiting.up_to = up_to)
+        self.with(|gate| {
+            gate.decider.waiting.up_to = up_to;
+            let turns = &gate.decider.path.turns;
+            turns.may_wait.fetch_or(!up_to.is_zero(), Ordering::Relaxed);
+        })
     }
 
     /// How many requests may [`wait`](Self::wait) at the same time, in all services and clones of
@@ -482,7 +487,11 @@ impl RateLimitLayer {
     /// Between whom requests that [wait](Self::wait) take turns, as [`Rule::with_fair_by`], which
     /// comes after this.
     pub fn fair_by(self, key: impl KeyExtractor) -> Self {
-        self.with_option(|it| it.fair_by = Some(Arc::new(key)))
+        self.with(|gate| {
+            gate.options.fair_by = Some(Arc::new(key));
+            let turns = &gate.decider.path.turns;
+            turns.has_fair_layer.store(true, Ordering::Relaxed);
+        })
     }
 
     /// Adds the key's hash to the debug event of each denial: 128 bits of SHA-256, the same in all

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use axum_core::response::IntoResponse;
@@ -436,7 +437,10 @@ impl Limits {
     /// If the path is empty.
     pub fn layer(&self, path: &str) -> RateLimitLayer {
         assert!(!path.is_empty(), "the path is empty");
-        RateLimitLayer::from_gate(self.gate(path))
+        let gate = self.gate(path);
+        let turns = &gate.decider.path.turns;
+        turns.has_layer.store(true, Ordering::Relaxed);
+        RateLimitLayer::from_gate(gate)
     }
 
     /// A gate of the path, for a layer or for checks. All gates of a path share its counters.

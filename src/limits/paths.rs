@@ -8,7 +8,7 @@ use crate::activity::key_notes::{KeyNotes, LimitedKeys};
 use crate::charge::PathState;
 use crate::metrics::{NearLimit, RuleCounters, Snapshot};
 use crate::question::{Ask, CountAsk};
-use crate::rule::Rules;
+use crate::rule::{Rule, Rules};
 use crate::sync::lock;
 use crate::trace;
 use crate::unawaited::UnawaitedCalls;
@@ -61,6 +61,18 @@ impl Paths {
             paths.insert(path.into(), Arc::clone(&state));
         }
         state
+    }
+
+    /// Whether layers of this rule's path, or the rule, are fair to those that wait, and no layer lets
+    /// requests wait.
+    pub(super) fn lacks_turns(&self, rule: &Rule) -> bool {
+        let states = lock(&self.states);
+        let turns = states.get(rule.path()).map(|it| &it.turns);
+        turns.is_some_and(|it| {
+            let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+            let is_fair = rule.fair_by().is_some() || is(&it.has_fair_layer);
+            is(&it.has_layer) && is_fair && !is(&it.may_wait)
+        })
     }
 
     /// Denies those that wait, whatever their path, and lets nobody wait from now on.

@@ -1,5 +1,6 @@
 //! Mistakes in the set-up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
@@ -58,7 +59,9 @@ impl Limits {
         }
         let rules = self.rules.load();
         for rule in rules.iter().filter(|it| rules.get(it.path()).is_some()) {
-            all.extend(Warnings::of_rule(rule).map(|it| it.about(rule.path())));
+            let key = rule.extractor().or(self.defaults.default_key.as_ref());
+            let of_rule = Warnings::of_rule(rule, key.map(Arc::as_ref));
+            all.extend(of_rule.map(|it| it.about(rule.path())));
         }
         if let Some(store) = self.store.get() {
             all.extend(caught("store", "", || store.condition().warnings).unwrap_or_default());
@@ -152,8 +155,18 @@ impl Limits {
     /// [`VerifyError`] with all paths that have a layer and no rule, all that have a rule and no
     /// layer, and all that [`usage`](Self::usage) shows while a layer of the path has a key, a plan
     /// or an exemption of its own, and all with a key that [trusts](crate::ClientIp::behind) a
-    /// network with clients. Rules that are switched off need no layer.
+    /// network with clients. Rules that are switched off need no layer. A `fair-by` of whose layers
+    /// none lets requests [wait](crate::RateLimitLayer::wait) is a
+    /// [warning](WarningKind::NoTurns).
     pub fn verify(&self) -> Result<(), VerifyError> {
+        let rules = self.rules.load();
+        for rule in rules.iter().filter(|it| !it.is_shadow()) {
+            let admits_some = rule.quotas().iter().all(|it| it.max() > 0);
+            if admits_some && self.paths.lacks_turns(rule) {
+                let warning = Warning::named(WarningKind::NoTurns, "wait");
+                self.warnings.add(warning.about(rule.path()));
+            }
+        }
         let found = VerifyError {
             paths_without_rule: self.rules.paths_without_rule(),
             paths_without_layer: self.rules.paths_without_layer(),

@@ -718,6 +718,82 @@ fn a_dry_run_of_what_is_settled() {
     }
 }
 
+/// A `fair-by` under which nobody takes turns.
+#[tokio::test(start_paused = true)]
+async fn turns_that_nobody_takes() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let of_rule = |settings: &str| {
+        let limits = of_toml(&format!("[rules.p]\n{settings}"));
+        limits.store(MemoryStore::new().tokio_clock())
+    };
+    let one = "max-count = 1\nwindow = \"1h\"\nkey = \"header:x-user\"\n";
+    let fair = format!("{one}fair-by = \"header:x-tenant\"\n");
+    let joint = |more: &str| {
+        let tenant = "max-count = 1, window = \"1h\", key = \"header:x-tenant\"";
+        let quotas = format!("quotas = [{{ {tenant}, subject = \"tenant\" }}{more}]\n");
+        quotas + "fair-by = \"header:x-tenant\"\n"
+    };
+    let all = ", { max-count = 9, window = \"1h\", key = \"everyone\", subject = \"all\" }";
+    // What a layer says, and what `verify` tells.
+    for (settings, wait, expected) in [
+        (fair.clone(), None, "wait"),
+        (fair.clone(), Some(SECOND), ""),
+        (fair.clone(), Some(Duration::ZERO), "wait"),
+        (fair.replace("= 1\n", "= 0\n"), None, ""),
+        (format!("{fair}shadow = true\n"), None, ""),
+        (one.to_owned(), None, ""),
+        (fair.replace("tenant", "user"), Some(SECOND), "key"),
+        (
+            fair.replace("header:x-tenant", "everyone"),
+            Some(SECOND),
+            "key",
+        ),
+        (joint(all), Some(SECOND), ""),
+        (joint(""), Some(SECOND), "key"),
+    ] {
+        let limits = of_rule(&settings);
+        let layer = limits.layer("p");
+        let _layer = match wait {
+            Some(wait) => layer.wait(wait),
+            None => layer,
+        };
+        limits.verify().expect("it fits");
+        let expected = match expected {
+            "" => String::new(),
+            name => format!("NoTurns p {name}"),
+        };
+        assert_eq!(told(&limits), expected, "{settings} {wait:?}");
+    }
+    // By the layer alone, and by the key that the limits have for all rules.
+    let limits = of_rule(one);
+    let _layer = limits.layer("p").fair_by(Header::new("x-tenant"));
+    limits.verify().expect("it fits");
+    says(
+        &limits,
+        "NoTurns p wait",
+        &[".wait(..)", "so far"],
+        "a layer",
+    );
+    let limits = of_rule(&fair.replace("key = \"header:x-user\"\n", ""));
+    let limits = limits.key(Header::new("x-tenant"));
+    says(
+        &limits,
+        "NoTurns p key",
+        &["name who shares it"],
+        "a default",
+    );
+    // Calls without a layer: at the first denial, unless one has waited before.
+    for (waits, expected) in [(false, "NoTurns p wait"), (true, "")] {
+        let limits = of_rule(&fair);
+        let wait = if waits { SECOND } else { Duration::ZERO };
+        limits.check("p", "alice").wait(wait).await.expect("room");
+        limits.verify().expect("it is used");
+        assert_eq!(told(&limits), "", "{waits}");
+        limits.check("p", "alice").await.expect_err("none is left");
+        assert_eq!(told(&limits), expected, "{waits}");
+    }
+}
+
 /// A check sees no response. Declared, its path is in use from the start.
 #[tokio::test]
 async fn checks() {

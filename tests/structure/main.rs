@@ -90,7 +90,7 @@ const BORDERS: &[(&str, &str)] = &[
          take trace waiting warning",
     ),
     // Files of rules: no store.
-    ("config", "algorithm error http key quota rule"),
+    ("config", "algorithm error http key quota rule warning"),
     ("live", "config error regular_file rule sync trace"),
     // An application's limits, and what stands on them.
     (

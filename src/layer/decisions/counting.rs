@@ -57,7 +57,7 @@ impl Decider {
                 if decision.verdict() == Verdict::Never {
                     self.warn_of_cost(take, decision);
                 }
-                if take.lane.is_some() && self.path.open.queues().numbers()[1] == 0 {
+                if take.lane.is_some() && decision.verdict() != Verdict::Never {
                     self.warn_of_turns(take);
                 }
             }
@@ -138,11 +138,12 @@ impl Decider {
         }
     }
 
-    /// Turns of those that wait, under which nobody has waited yet.
-    #[cold]
+    /// Without a layer, which `verify` knows, the first denial shows that nobody has waited so far.
     fn warn_of_turns(&self, take: &Take) {
-        if self.path.denied_at_once.fetch_add(1, Ordering::Relaxed) == 99 {
-            let warning = Warning::named(WarningKind::NobodyWaits, "fair-by");
+        let turns = &self.path.turns;
+        let is_known = [&turns.has_layer, &turns.may_wait].map(|it| it.load(Ordering::Relaxed));
+        if is_known == [false; 2] {
+            let warning = Warning::named(WarningKind::NoTurns, "wait");
             self.warnings.add(warning.about(take.rule().path()));
         }
     }

@@ -4,9 +4,31 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
+use crate::key::{Everyone, KeyExtractor};
 use crate::rule::{Rule, SharedRules, WeakRules};
 use crate::sync::{OwnedTask, lock};
 use crate::warning::{Warning, WarningKind};
+
+/// The mark of extractors that say none, which may be of any two.
+const UNNAMED: &str = "custom";
+
+/// Whether all that wait for a count of this rule have one value of its `fair-by`, where this is
+/// the key of what has none of its own.
+fn shares_one_turn(rule: &Rule, key: Option<&dyn KeyExtractor>) -> bool {
+    let Some(fair_by) = rule.fair_by().map(|it| it.mark()) else {
+        return false;
+    };
+    let is_it = |key: Option<&dyn KeyExtractor>| key.is_some_and(|key| key.mark() == fair_by);
+    let of_subjects = rule
+        .subjects()
+        .iter()
+        .map(|it| it.key().map(Arc::as_ref).or(key));
+    let is_own = match rule.subjects() {
+        [] => is_it(key),
+        _ => of_subjects.clone().all(is_it),
+    };
+    fair_by == Everyone.mark() || fair_by != UNNAMED && is_own
+}
 
 /// The warnings that the layers of one application have found.
 #[derive(Debug, Default)]
@@ -43,12 +65,17 @@ impl Warnings {
     }
 
     /// What the rule itself shows.
-    pub(crate) fn of_rule(rule: &Rule) -> impl Iterator<Item = Warning> + use<> {
+    pub(crate) fn of_rule(
+        rule: &Rule,
+        key: Option<&dyn KeyExtractor>,
+    ) -> impl Iterator<Item = Warning> + use<> {
         let of_log = rule.has_large_log();
         let of_log = of_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
         let is_lost = rule.is_shadow() && rule.settles() && !rule.is_outgoing();
         let of_dry_run = is_lost.then(|| Warning::named(WarningKind::SettlesInShadow, "settles"));
-        of_log.into_iter().chain(of_dry_run)
+        let of_turns = shares_one_turn(rule, key);
+        let of_turns = of_turns.then(|| Warning::named(WarningKind::NoTurns, "key"));
+        [of_log, of_dry_run, of_turns].into_iter().flatten()
     }
 
     /// What requests have shown so far.
