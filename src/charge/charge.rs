@@ -196,6 +196,12 @@ impl Charge {
         self
     }
 
+    /// Whether code keeps it open, too, and may settle it.
+    pub(crate) fn is_kept_by_code(&self) -> bool {
+        let open = self.kept_open.as_ref();
+        open.is_some_and(|open| Arc::strong_count(open) > 1)
+    }
+
     /// From now on this clone does not keep the charge open.
     pub(crate) fn stop_keeping_open(&mut self) {
         self.kept_open = None;

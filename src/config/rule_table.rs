@@ -49,7 +49,7 @@ struct RuleReading<'a> {
 }
 
 /// The settings of a rule's table, in the order in which they are read.
-const SETTINGS: [(&str, Reader<Rule>); 20] = [
+const SETTINGS: [(&str, Reader<Rule>); 21] = [
     ("plans", with_plans),
     ("cost", |rule, cost, _| {
         let algorithm = rule.algorithm().algorithm();
@@ -120,6 +120,10 @@ const SETTINGS: [(&str, Reader<Rule>); 20] = [
     ("refund-on", |rule, refund_on, _| {
         let outcomes = outcomes(refund_on)?;
         refund_on.check(rule.with_refund_on(outcomes))
+    ("settle-dropped", |it, units, _| {
+        let message = "expected at least 1 unit: leaving early is not free";
+        Ok(it.with_settle_dropped(units.number_in(1..=Quota::MAX_UNITS, message)?))
+    }),
     }),
     ("settles", |it, is, _| Ok(it.with_settling(is.boolean()?))),
     ("cost-above-max", |rule, choice, _| {
@@ -168,9 +172,9 @@ const NEEDS: [(&str, Need, &str); 7] = [
         "no key is \"client-ip\", and no network is exempt",
     ),
     (
-        "cost-above-max",
+        "cost-above-max settle-dropped",
         |rule, _| rule.settles(),
-        "nothing charges the rest, expected settles = true beside it",
+        "nothing is settled, expected settles = true beside it",
     ),
     (
         "cost refund-on settles cost-above-max owe-at-most algorithm sub-windows",
@@ -250,10 +254,11 @@ fn second_rule(path: &str) -> String {
 
 const NO_CLIENT: &str = "no client gets an answer beside outgoing, which decides calls";
 /// What calls to a partner do not have.
-const WITHOUT_OUTGOING: [(&str, &str); 7] = [
+const WITHOUT_OUTGOING: [(&str, &str); 8] = [
     (
         "fair-by",
         "no request says whose turn it is beside outgoing, expected .fair_by(..) of its calls",
+    ("settle-dropped", NO_CLIENT),
     ),
     ("headers", NO_CLIENT),
     ("status", NO_CLIENT),

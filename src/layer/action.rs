@@ -13,7 +13,7 @@ use super::decisions::{AskedTake, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::outer_layers::Outage;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
-use crate::charge::{Answers, Charge, LateCharge, LayerResponse, WatchedBody};
+use crate::charge::{Answers, Charge, Effect, LateCharge, LayerResponse, WatchedBody};
 use crate::decision::Decision;
 use crate::rule::Rule;
 use crate::take::Take;
@@ -80,6 +80,19 @@ pub(crate) struct Admission {
     pub(super) outage: Option<Box<Outage>>,
     /// Whether it asks for a tunnel: a success is one then, as of a WebSocket over HTTP/2.
     pub(super) is_connect: bool,
+    /// Whether the answer is there: no drop comes before it any more.
+    pub(super) is_answered: bool,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if !self.is_answered
+            && let Some(units) = self.rule.settle_dropped()
+            && !self.answer.as_ref().is_some_and(Charge::is_kept_by_code)
+        {
+            self.apply(Effect::Settle(units));
+        }
+    }
 }
 
 impl Admission {
@@ -121,6 +134,7 @@ impl Admission {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        self.is_answered = true;
         let is_charged = self.answer.is_some() || self.shadow.is_some();
         let is_read = is_charged && self.gate.decider.reads_response(&self.rule);
         let mut response = if is_read || self.permits.is_some() {
@@ -128,7 +142,7 @@ impl Admission {
         } else {
             response.map(Body::new)
         };
-        if let Some(mut answer) = self.answer {
+        if let Some(mut answer) = self.answer.take() {
             answer.stop_keeping_open();
             // A meter knows what a body says of itself, also one that is made further out.
             if response.body().size_hint().exact().is_none() {

@@ -362,10 +362,11 @@ async fn run_admitted<T>(
 ) -> T {
     let charge = admission.as_ref().and_then(|it| it.answer.clone());
     let returned = in_call(charge, async { function().await }).await;
-    if let Some(admission) = admission
-        && has_failed(&returned)
-    {
-        admission.service_failed();
+    if let Some(mut admission) = admission {
+        admission.is_answered = true;
+        if has_failed(&returned) {
+            admission.service_failed();
+        }
     }
     returned
 }

@@ -64,7 +64,8 @@ impl Gate {
 impl Admission {
     /// Does what its rule says with what a request or a call was charged whose service or function
     /// has failed.
-    pub(super) fn service_failed(&self) {
+    pub(super) fn service_failed(&mut self) {
+        self.is_answered = true;
         self.tell_error();
         if self.rule.lockout_outcomes()[1].is_some_and(Outcomes::contain_error) {
             self.apply(Effect::Succeeded);
@@ -96,14 +97,11 @@ impl Admission {
     pub(super) fn late_failure(&self, response: &response::Parts) -> Option<Box<LateFailure>> {
         let on = self.rule.lockout_outcomes()[0].filter(|it| it.have_grpc());
         on.filter(|_| LayerResponse::of_layer(&response.extensions).is_none())?;
-        let mut charge = self.answer.clone();
-        charge.iter_mut().for_each(Charge::stop_keeping_open);
-        let admitted = Self {
-            answer: charge,
-            shadow: self.shadow.clone(),
-            ..self.gate.admit(Arc::clone(&self.rule))
-        };
-        Some(Box::new(LateFailure(response.status, admitted)))
+        let mut late = self.gate.admit(Arc::clone(&self.rule));
+        late.is_answered = true;
+        (late.answer, late.shadow) = (self.answer.clone(), self.shadow.clone());
+        late.answer.iter_mut().for_each(Charge::stop_keeping_open);
+        Some(Box::new(LateFailure(response.status, late)))
     }
 }
 

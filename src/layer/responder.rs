@@ -125,14 +125,10 @@ impl Gate {
     ) -> Admission {
         let failure = charge.decision().failure();
         let outage = failure.and_then(|failure| self.outage(failure));
-        let uncharged = self.admit(Arc::clone(charge.take().rule()));
-        Admission {
-            answer: Some(charge),
-            permits: permits.boxed(),
-            waiting_since,
-            outage,
-            ..uncharged
-        }
+        let mut admitted = self.admit(Arc::clone(charge.take().rule()));
+        (admitted.answer, admitted.permits) = (Some(charge), permits.boxed());
+        (admitted.waiting_since, admitted.outage) = (waiting_since, outage);
+        admitted
     }
 
     /// Admits a request without a decision.
@@ -148,6 +144,7 @@ impl Gate {
             waiting_since: None,
             outage: None,
             is_connect: false,
+            is_answered: false,
         }
     }
 

@@ -28,8 +28,8 @@ pin_project! {
     /// The response future of [`RateLimit`](crate::layer::RateLimit).
     ///
     /// Dropping it before a store has decided may or may not charge the request: it depends on
-    /// whether the question was sent. Dropping it later changes nothing any more. A permit is given
-    /// back in any case.
+    /// whether the question was sent. Dropping it later changes nothing any more, but
+    /// [`settle-dropped`](crate::Rule::with_settle_dropped) may. A permit is given back in any case.
     ///
     /// ```
     /// use std::time::Duration;

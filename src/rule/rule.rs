@@ -219,6 +219,22 @@ impl Rule {
         self.settings.settles
     }
 
+    /// To how many units, at least 1, a request [settles](crate::store::Charge::settle) that is
+    /// dropped before its answer's head, or a [call](crate::Limits::call) before its function
+    /// returned, unless code has settled, has metered, or keeps the charge: who leaves early pays
+    /// this. Without effect unless the rule [settles](Self::with_settling). Default: the
+    /// reservation stays.
+    #[must_use]
+    pub fn with_settle_dropped(self, units: u64) -> Self {
+        self.with(|it| it.settle_dropped = Some(units.max(1)))
+    }
+
+    /// To how many units a dropped request [settles](Self::with_settle_dropped).
+    #[must_use]
+    pub fn settle_dropped(&self) -> Option<u64> {
+        self.settings.settle_dropped.filter(|_| self.settles())
+    }
+
     /// Lets a request whose cost, an estimate, is above a max of the quotas that decide it (of the
     /// rule, its plan or its raise, under GCRA the burst) reserve that max, where it would be
     /// denied for ever. The [settlement](crate::store::Charge::settle) charges what was used beyond

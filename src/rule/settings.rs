@@ -32,6 +32,8 @@ pub(super) struct RuleSettings {
     pub(super) file: Option<Arc<FileSwitches>>,
     pub(super) refund_on: Option<Arc<Outcomes>>,
     pub(super) settles: bool,
+    /// To how many units a request settles that is dropped before its answer.
+    pub(super) settle_dropped: Option<u64>,
     /// Whether a cost above max reserves max.
     pub(super) reserves_max: bool,
     /// `None`: the max of each quota.

@@ -2,6 +2,7 @@
 
 use axum::middleware::{Next, from_fn};
 use axum::routing::get;
+use tokio::sync::Notify;
 
 use crate::*;
 
@@ -258,4 +259,108 @@ async fn the_last_units_of_a_budget() {
     let decision = reserve().await.expect("10 are left").decision;
     assert_eq!(decision.map(|it| it.remaining()), Some(0));
     assert!(reserve().await.is_err());
+}
+
+/// What rules say of requests that leave, and what each has used then.
+const LEAVING: [(&str, &str, u64); 6] = [
+    ("early", "cost = 1_000, settle-dropped = 50", 50),
+    ("plain", "cost = 1_000", 1_000),
+    ("dear", "cost = 1_000, settle-dropped = 1_500", 1_500),
+    (
+        "quiet",
+        "cost = 1_000, settle-dropped = 50, shadow = true",
+        50,
+    ),
+    ("cheap", "cost = 10, settle-dropped = 50", 50),
+    (
+        "planned",
+        "cost = 1_000, settle-dropped = 50, plans.pro = { max-count = 2_000, window = '1m' }",
+        50,
+    ),
+];
+
+/// Dropped before the head of its answer, a request settles to what its rule says, unless code has
+/// settled, has metered, or may still settle. So does a call, and no check.
+#[tokio::test]
+async fn who_leaves_early_pays_what_the_rule_says() {
+    let (reached, gone) = <(Arc<Notify>, Arc<Notify>)>::default();
+    let inside = [&reached, &gone].map(Arc::clone);
+    let work = move |what: &'static str, charges: Charges| {
+        let [reached, gone] = inside.clone();
+        async move {
+            let meter = charges.first().map(Charge::meter);
+            match what {
+                "returns" => return,
+                "meters" => meter.iter().for_each(|it| it.add(300)),
+                "settles" => drop(charges.settle(200).await.expect("an answer")),
+                "refunds" => drop(charges.refund().await.expect("an answer")),
+                "spawns" => drop(tokio::spawn(async move {
+                    gone.notified().await;
+                    charges.settle(700).await.expect("an answer");
+                })),
+                _ => {}
+            }
+            reached.notify_one();
+            std::future::pending().await
+        }
+    };
+    let rules = LEAVING.map(|(path, rule, _)| {
+        let quota = "settles = true, max-count = 10_000, window = '1m', key = 'header:x-user'";
+        format!("rules.{path} = {{ {rule}, {quota} }}\n")
+    });
+    for store in &Stores::start().await.all {
+        let limits = of_toml(&rules.concat()).store(Arc::clone(store));
+        let limits = limits.plan(|_| Some("pro"));
+        let ask = |path: &str, what: &'static str| {
+            let work = work.clone();
+            let handler = get(move |charges: Charges| work(what, charges));
+            let app = Router::new().route("/", handler.layer(limits.layer(path)));
+            let request = request("/", &format!("x-user: {what}"));
+            tokio::spawn(async move { drop(call(&app, request).await) })
+        };
+        let run = |what: &'static str| {
+            let (call, work) = (
+                limits.call("early").key(format!("called {what}")),
+                work.clone(),
+            );
+            let run = call.run(async move || work(what, Charges::current()).await);
+            tokio::spawn(async move { run.await.expect("room") })
+        };
+        let leave = async |asked: JoinHandle<()>| {
+            reached.notified().await;
+            asked.abort();
+            assert!(asked.await.is_err(), "it runs");
+        };
+        let has_used = async |path: &str, key: &str, used: u64| {
+            assert!(limits.flush(PATIENT).await);
+            let is_it = async || left(&limits, path, key).await == 10_000 - used;
+            eventually(&format!("{path}, {key}: {used}"), is_it).await;
+        };
+        for (path, _, used) in LEAVING {
+            leave(ask(path, "leaves")).await;
+            has_used(path, "leaves", used).await;
+        }
+        for (what, used) in [("meters", 300), ("settles", 200), ("refunds", 0)] {
+            leave(ask("early", what)).await;
+            has_used("early", what, used).await;
+        }
+        leave(run("leaves")).await;
+        has_used("early", "called leaves", 50).await;
+        // A task that goes on settles it.
+        leave(ask("early", "spawns")).await;
+        has_used("early", "spawns", 1_000).await;
+        gone.notify_one();
+        has_used("early", "spawns", 700).await;
+        // None of these is dropped.
+        ask("early", "returns").await.expect("it returns");
+        run("returns").await.expect("it returns");
+        let broken = service_fn(async |_: Request<Body>| Err::<Response<Body>, _>("broken"));
+        let broken = limits.layer("early").layer(broken);
+        let failed = broken.oneshot(request("/", "x-user: fails")).await;
+        assert_eq!(failed.expect_err("its own"), "broken");
+        drop(limits.check("early", "checked").await.expect("room"));
+        for key in ["returns", "called returns", "fails", "checked"] {
+            has_used("early", key, 1_000).await;
+        }
+    }
 }

@@ -42,9 +42,8 @@ const STORE: &str = "store of a shadow rule";
 /// not there immediately, so that no request does. A panic of the store is logged.
 pub(super) fn ask_in_shadow(decider: &Decider, take: Take) -> Outcome {
     let rule = Arc::clone(take.rule());
-    let charge = decider
-        .reads_response(&rule)
-        .then(|| LateCharge::new(&decider.refunds));
+    let is_changed = decider.reads_response(&rule) || rule.settle_dropped().is_some();
+    let charge = is_changed.then(|| LateCharge::new(&decider.refunds));
     let in_shadow = rule.has_permits().then(LatePermit::default);
     let asked = AskedInShadow {
         store: Arc::clone(decider.store()),
