@@ -128,7 +128,8 @@ pub enum WarningKind {
     /// [outgoing](crate::Rule::with_outgoing): a partner's answers hold nothing.
     NotOutgoing,
     /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and says for how
-    /// long in no field that is understood: its key is held for a second. The first field is named.
+    /// long in no field that is understood: its key is held for [a
+    /// second](crate::Rule::with_hold_untold). The first field is named.
     RefusalNotUnderstood,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), or [locks
     /// out](crate::Rule::with_lockout), and the status of a gRPC response is behind its head: in
@@ -356,8 +357,8 @@ impl fmt::Display for Warning {
             ),
             WarningKind::RefusalNotUnderstood => format!(
                 "the partner of {path:?} refuses calls with a field {name} that says in no known form \
-                 for how long, so each holds its key for a second: call limits.hold with what the \
-                 partner means"
+                 for how long, so each holds its key for hold-untold, a second by default: say there, or \
+                 to limits.hold, what the partner means"
             ),
             WarningKind::GrpcStatusInTrailers => format!(
                 "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, or in \

@@ -49,7 +49,7 @@ struct RuleReading<'a> {
 }
 
 /// The settings of a rule's table, in the order in which they are read.
-const SETTINGS: [(&str, Reader<Rule>); 21] = [
+const SETTINGS: [(&str, Reader<Rule>); 22] = [
     ("plans", with_plans),
     ("cost", |rule, cost, _| {
         let algorithm = rule.algorithm().algorithm();
@@ -106,13 +106,11 @@ const SETTINGS: [(&str, Reader<Rule>); 21] = [
         })?;
         hold_on.check(rule.with_hold_on(statuses))
     }),
-    ("hold-at-most", |rule, at_most, _| {
-        match duration(at_most)? {
-            time if time < Duration::from_millis(1) => {
-                Err(at_most.mistake("no answer would hold a key, expected 1 ms or more"))
-            }
-            time => Ok(rule.with_hold_at_most(time)),
-        }
+    ("hold-at-most", |rule, time, _| {
+        Ok(rule.with_hold_at_most(time_to(u64::MAX, time, NO_HOLD)?))
+    }),
+    ("hold-untold", |rule, time, _| {
+        Ok(rule.with_hold_untold(time_to(u64::MAX, time, NO_HOLD)?))
     }),
     ("lockout", |rule, table, reading| {
         table.check(rule.with_lockout(lockout(table, reading)?))
@@ -120,12 +118,12 @@ const SETTINGS: [(&str, Reader<Rule>); 21] = [
     ("refund-on", |rule, refund_on, _| {
         let outcomes = outcomes(refund_on)?;
         refund_on.check(rule.with_refund_on(outcomes))
+    }),
+    ("settles", |it, is, _| Ok(it.with_settling(is.boolean()?))),
     ("settle-dropped", |it, units, _| {
         let message = "expected at least 1 unit: leaving early is not free";
         Ok(it.with_settle_dropped(units.number_in(1..=Quota::MAX_UNITS, message)?))
     }),
-    }),
-    ("settles", |it, is, _| Ok(it.with_settling(is.boolean()?))),
     ("cost-above-max", |rule, choice, _| {
         choice.text("\"reserve-max\"", |it| (it == "reserve-max").then_some(()))?;
         Ok(rule.with_reserve_max())
@@ -137,11 +135,7 @@ const SETTINGS: [(&str, Reader<Rule>); 21] = [
         lease.check(rule.with_permit_lease(duration(lease)?))
     }),
     ("busy-retry-after", |rule, hint, _| {
-        let (ms, day) = (Duration::from_millis(1), Duration::from_secs(86_400));
-        match duration(hint)? {
-            after if (ms..=day).contains(&after) => Ok(rule.with_busy_retry(after)),
-            after => Err(hint.mistake(format!("a hint of {after:?}, expected 1 ms to 1 day"))),
-        }
+        Ok(rule.with_busy_retry(time_to(86_400, hint, "expected a hint of 1 ms to 1 day")?))
     }),
     ("shadow", |rule, shadow, _| match shadow.is_table() {
         true => Err(shadow.mistake(second_rule(rule.path()))),
@@ -150,11 +144,14 @@ const SETTINGS: [(&str, Reader<Rule>); 21] = [
     }),
 ];
 
+/// The message for a time in which a partner's answers would hold nothing.
+const NO_HOLD: &str = "no answer would hold a key, expected 1 ms or more";
+
 /// What settings have no effect without: their keys, whether the rule has it, and the message where
 /// it does not.
 const NEEDS: [(&str, Need, &str); 7] = [
     (
-        "hold-at-most hold-on",
+        "hold-at-most hold-untold hold-on",
         |rule, _| rule.is_outgoing(),
         "no key is held, expected outgoing = true beside it",
     ),
@@ -258,10 +255,10 @@ const WITHOUT_OUTGOING: [(&str, &str); 8] = [
     (
         "fair-by",
         "no request says whose turn it is beside outgoing, expected .fair_by(..) of its calls",
-    ("settle-dropped", NO_CLIENT),
     ),
     ("headers", NO_CLIENT),
     ("status", NO_CLIENT),
+    ("settle-dropped", NO_CLIENT),
     (
         "key",
         "no key beside outgoing, all callers would count together: expected key_by(..) of \
@@ -599,6 +596,13 @@ pub(super) fn duration(value: &Value<'_>) -> Result<Duration, ConfigError> {
     let is_short = text.len() <= 60 && numbers.all(|number| number.len() <= 11);
     let parsed = is_short.then(|| humantime::parse_duration(text).ok());
     parsed.flatten().ok_or_else(|| value.not(expected))
+}
+
+/// A duration from 1 ms to so many seconds; `message` says so.
+fn time_to(max_secs: u64, value: &Value<'_>, message: &str) -> Result<Duration, ConfigError> {
+    let range = Duration::from_millis(1)..=Duration::from_secs(max_secs);
+    let time = Some(duration(value)?).filter(|it| range.contains(it));
+    time.ok_or_else(|| value.mistake(message))
 }
 
 /// The milliseconds of a unit of time that is named as in Java's `TimeUnit`.

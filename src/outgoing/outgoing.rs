@@ -94,8 +94,9 @@ impl Limits {
     /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others that name a limit
     /// with its reset or interval. They have seconds, or milliseconds if their name ends with `-ms`
     /// or `-milliseconds`, dates, instants or durations such as `6m0s`. Dates and instants count
-    /// from the answer's own `Date`, and hold for a second where it has none. What a cache answers,
-    /// by its `Age`, holds for as much less, and nothing if it refuses no call.
+    /// from the answer's own `Date`, and hold for [a second](Rule::with_hold_untold) where it has
+    /// none. What a cache answers, by its `Age`, holds for as much less, and nothing if it refuses no
+    /// call.
     ///
     /// What was not used of a [cost](Outgoing::cost) is given back, and what was used beyond it is
     /// charged: see [`Turn::settle`]. An answer of which the rule's
@@ -283,7 +284,7 @@ impl Outgoing {
     /// Holds the key, if this answer says so: the store is asked before the caller goes on.
     pub(super) fn obey(&self, rule: Arc<Rule>, key: Key, status: StatusCode, headers: &HeaderMap) {
         let (limits, path) = (Arc::clone(&self.limits), Arc::clone(&self.path));
-        let Some((pause, unread)) = wanted_pause(status, headers, rule.refusals()) else {
+        let Some((pause, unread)) = wanted_pause(status, headers, &rule) else {
             return;
         };
         if let Some(field) = unread {

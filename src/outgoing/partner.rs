@@ -6,11 +6,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use self::Says::{Details, Left, LeftOfKinds, Pause, Pushback, Reset, ResetOfKinds};
 use crate::callback::grpc_details::retry_delay;
-use crate::rule::{Outcomes, Statuses};
+use crate::rule::{Rule, Statuses};
 
-/// How long a partner is left alone that refuses a call and does not say for how long, or until
-/// which instant without its own `Date`: no clock of this process decides.
-const UNTOLD: Duration = Duration::from_secs(1);
+/// How long a partner is left alone whose answer is older than what it says, or whose quota is 0.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The fields in which partners say it, and who sends or reads them so. The first form that is
 /// understood decides alone; of several fields and lines of one form the longest time does.
@@ -78,19 +77,21 @@ enum Says {
 }
 
 /// For how long the partner wants no calls, and a field of its refusal if none is understood;
-/// `None` if it does not mind calls. Statuses of `hold_on` are refusals, as 429 and 503 are. A 403,
-/// a 400 of `hold_on` and the gRPC statuses 8 and 14 may mean something else: a field has to say it.
+/// `None` if it does not mind calls. Those that the rule holds on are refusals, as 429 and 503 are. A
+/// 403, a 400 of these and the gRPC statuses 8 and 14 may mean something else: a field has to say it.
 pub(super) fn wanted_pause<'a>(
     status: StatusCode,
     headers: &'a HeaderMap,
-    hold_on: Option<&Outcomes>,
+    rule: &Rule,
 ) -> Option<(Duration, Option<&'a HeaderName>)> {
     let statuses = Statuses::new(status, headers);
-    let is_on = hold_on.is_some_and(|it| it.contain(statuses));
+    let is_on = rule.refusals().is_some_and(|it| it.contain(statuses));
     let is_refusal = [429, 503].contains(&status.as_u16()) || is_on && status != 400;
     let may_be_one = status == 403 || statuses.grpc().any(|code| matches!(code, b"8" | b"14"));
+    let untold = rule.hold_untold();
     let answer = PartnerAnswer {
         headers,
+        untold,
         is_refusal,
         may_be_one: is_refusal || is_on || may_be_one,
     };
@@ -107,7 +108,7 @@ pub(super) fn wanted_pause<'a>(
         let waits = fields.filter_map(|name| Some((answer.read(name.as_str(), says)?, name)));
         match waits.max_by_key(|(time, _)| *time) {
             Some((Some(pause), _)) => {
-                let left = pause.saturating_sub(age).max(pause.min(UNTOLD));
+                let left = pause.saturating_sub(age).max(pause.min(SECOND));
                 return (!pause.is_zero()).then_some((left, None));
             }
             Some((None, name)) => unread = unread.or(Some(name)),
@@ -116,11 +117,14 @@ pub(super) fn wanted_pause<'a>(
     }
     let used_up = answer.used_up();
     let is_one = is_refusal || answer.may_be_one && (unread.is_some() || used_up.is_some());
-    is_one.then(|| (UNTOLD, unread.or_else(|| answer.unknown()).or(used_up)))
+    is_one.then(|| (untold, unread.or_else(|| answer.unknown()).or(used_up)))
 }
 
 struct PartnerAnswer<'a> {
     headers: &'a HeaderMap,
+    /// How long a partner is left alone that does not say for how long, or until which instant
+    /// without its own `Date`: no clock of this process decides.
+    untold: Duration,
     is_refusal: bool,
     /// Whether it is a refusal, or may be one.
     may_be_one: bool,
@@ -194,7 +198,7 @@ impl<'a> PartnerAnswer<'a> {
         match self.count(&beside("remaining")) {
             Some(left) if left > 0.0 => None,
             None if !self.is_refusal => None,
-            _ if self.is_refusal && self.count(&beside("limit")) == Some(0.0) => Some(Some(UNTOLD)),
+            _ if self.is_refusal && self.count(&beside("limit")) == Some(0.0) => Some(Some(SECOND)),
             _ => (0..times.len())
                 .filter(|at| may_be(*at))
                 .map(|at| times[at])
@@ -237,7 +241,7 @@ impl<'a> PartnerAnswer<'a> {
             None => since_1970(text)?,
         };
         let Some(now) = self.text("date").and_then(since_1970) else {
-            return Some(UNTOLD);
+            return Some(self.untold);
         };
         let pause = (instant - now).max(0.0);
         Some(Duration::try_from_secs_f64(pause).unwrap_or(Duration::MAX))

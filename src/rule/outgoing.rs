@@ -54,9 +54,21 @@ impl Rule {
         self.with(|it| it.hold_at_most = it.hold_at_most.map(|_| time))
     }
 
+    /// How long a refusal holds a key that says nothing of it, or an instant without a `Date`: at
+    /// most [that](Self::with_hold_at_most). Default: 1 second.
+    #[must_use]
+    pub fn with_hold_untold(self, time: Duration) -> Self {
+        self.with(|it| it.hold_untold = Some(time))
+    }
+
+    /// How long a refusal [without a time](Self::with_hold_untold) holds a key.
+    pub(crate) fn hold_untold(&self) -> Duration {
+        self.settings.hold_untold.unwrap_or(Duration::from_secs(1))
+    }
+
     /// With which other statuses than 429 and 503 the partner refuses calls: a class such as
     /// `"5xx"`, a status such as `"403"`, or a gRPC status such as `"grpc-8"`. An answer with one
-    /// holds its key for as long as its fields say, and for a second if they say nothing; a 400, which
+    /// holds its key for as long as its fields say, or [so long](Self::with_hold_untold); a 400, which
     /// may be a mistake of the caller, only if a field says when, or that nothing is left. It is
     /// about later answers to calls under an [outgoing](Self::with_outgoing) rule. Default: none.
     ///

@@ -49,6 +49,8 @@ pub(super) struct RuleSettings {
     pub(super) permits: PermitSettings,
     /// How long a partner's answer may hold a key; `None` if none may.
     pub(super) hold_at_most: Option<Duration>,
+    /// How long a refusal holds a key that does not say it.
+    pub(super) hold_untold: Option<Duration>,
     /// With which other statuses a partner refuses calls.
     pub(super) hold_on: Option<Arc<Outcomes>>,
     pub(super) lockout: Option<Arc<Lockout>>,

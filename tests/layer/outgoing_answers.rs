@@ -313,6 +313,48 @@ async fn our_own_fields() {
     }
 }
 
+/// A refusal that does not say for how long holds for as long as the rule says, from a file and from
+/// code, and no longer than any may.
+#[tokio::test(start_paused = true)]
+async fn refusals_without_a_time() {
+    let text = "rules.partner = { max-count = 9_999, window = '1m', outgoing = true, \
+         hold-on = ['grpc-8'], hold-untold = '30s', ";
+    let of_file = |rest: &str| Partner(of_toml(&format!("{text}{rest} }}")));
+    let rule = Partner::new(&["grpc-8"]).0.rules().load();
+    let rule = Rule::clone(rule.get("partner").expect("a rule"));
+    let of_code = Partner(Limits::new([rule.with_hold_untold(30 * SECOND)]));
+    let cut = of_file("hold-at-most = '8s'");
+    for (partner, untold, told) in [
+        (of_file(""), 30_000, 9_000),
+        (of_code, 30_000, 9_000),
+        (cut, 8_000, 8_000),
+    ] {
+        let no_date = "x-ratelimit-remaining: 0\nx-ratelimit-reset: 1795680009";
+        for (status, fields, held) in [
+            (429, "", Some(untold)),
+            (429, "x-ratelimit-next: soon", Some(untold)),
+            (429, no_date, Some(untold)),
+            (200, no_date, Some(untold)),
+            (200, "grpc-status: 8", Some(untold)),
+            (200, "grpc-status: 14", None),
+            (503, "retry-after: 9", Some(told)),
+            // These say it.
+            (
+                429,
+                "x-rate-limit-limit: 0\nx-rate-limit-reset: 1795680009",
+                Some(1_000),
+            ),
+            (503, "age: 120\nretry-after: 120", Some(1_000)),
+        ] {
+            assert_eq!(
+                partner.held(status, fields).await,
+                held,
+                "{status} {fields}"
+            );
+        }
+    }
+}
+
 /// Statuses that the rule holds on are refusals, too: from a file and from code.
 #[tokio::test(start_paused = true)]
 async fn statuses_that_hold() {
