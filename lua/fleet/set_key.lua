@@ -10,8 +10,9 @@
 -- ARGV[4]  for how many milliseconds a key of this kind is at most
 -- ARGV[5]  the maximum number of members
 -- ARGV[6]  for how many milliseconds a key of any kind is at most
+-- ARGV[7]  1 if it replaces a raise that is larger, or as large and longer
 --
--- Reply: 1, or 0 if there are as many members as may be
+-- Reply: the member that stands, and for how many milliseconds; nil if there are as many as may be
 
 -- include: fleet
 local max_time, max_members = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -24,9 +25,23 @@ end
 
 call('ZREMRANGEBYSCORE', KEYS[1], '-inf', whole(now))
 call('ZREMRANGEBYSCORE', KEYS[1], '(' .. whole(now + max_time + STEP_BACK), '+inf')
+if KEYS[1] == KEYS[3] and ARGV[3] ~= '0' and ARGV[7] == '0' then
+  -- Another process has raised it, of which the caller does not know yet.
+  local function factor_of(rest) return tonumber(string.match(rest, '^[%d.]+')) or 0 end
+  local factor, members = factor_of(ARGV[2]), call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+  for at = 1, #members, 2 do
+    local member, time = members[at], members[at + 1] - now
+    if string.sub(member, 1, #ARGV[1]) == ARGV[1] then
+      local other = factor_of(string.sub(member, #ARGV[1] + 1))
+      if other > factor or other == factor and time > tonumber(ARGV[3]) then
+        return {member, math.floor(time)}
+      end
+    end
+  end
+end
 remove(KEYS[1])
 if ARGV[3] ~= '0' then
-  if call('ZCARD', KEYS[1]) >= max_members then return 0 end
+  if call('ZCARD', KEYS[1]) >= max_members then return nil end
   remove(KEYS[2])
   call('ZADD', KEYS[1], whole(now + ARGV[3]), ARGV[1] .. ARGV[2])
 end
@@ -45,4 +60,4 @@ if before >= 2 ^ 53 or before ~= before then before = 0 end
 -- It is there for longer than any list. A foreign member may have any score.
 local longest = 2 * math.max(max_time, math.min(time_of(KEYS[3]), tonumber(ARGV[6])))
 call('SET', KEYS[4], whole(math.max(version, before + 1)), 'PX', whole(longest))
-return 1
+return {ARGV[1] .. ARGV[2], tonumber(ARGV[3])}

@@ -76,6 +76,13 @@ impl OperatorKeys {
         found.filter_map(OperatorEntry::now).collect()
     }
 
+    /// The raise from which this one would take something.
+    pub(crate) fn stands_against(&self, one: &OperatorKey) -> Option<OperatorKey> {
+        let is_own = |it: &OperatorKey| (&it.path, &it.key) == (&one.path, &one.key);
+        let mut list = self.list().into_iter();
+        list.find(|it| is_own(it) && one.takes_from(it))
+    }
+
     /// Lets exactly these keys through, blocks exactly these and raises exactly these.
     pub(crate) fn replace(&self, mut list: Vec<OperatorKey>) {
         // A key that is blocked stays blocked, whatever else the list has for it.

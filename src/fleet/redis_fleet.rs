@@ -111,7 +111,7 @@ impl Fleet for RedisStore {
         StoreFuture::boxed(self.clone().read_reports())
     }
 
-    fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool> {
+    fn set_key(&self, key: &OperatorKey) -> StoreFuture<Option<OperatorKey>> {
         let connection = self.connection_within(TIMEOUT);
         let (own, other) = match key.kind {
             OperatorKind::LetThrough => (0, 1),
@@ -127,10 +127,16 @@ impl Fleet for RedisStore {
             command.arg(millis(key.time.min(longest)));
             command.arg(millis(longest)).arg(OperatorKey::MAX);
             command.arg(millis(OperatorKey::MAX_RAISE_TIME));
+            command.arg(u8::from(key.replaces));
         });
+        let kind = Some(key.kind).filter(|it| !it.is_raise());
         StoreFuture::boxed(async move {
             let reply = reply.await?;
-            from_redis_value(reply.clone()).map_err(|_| connection.protocol_error(&reply))
+            let stands = from_redis_value::<Option<(String, u64)>>(reply.clone());
+            let stands = stands.map_err(|_| connection.protocol_error(&reply))?;
+            Ok(stands.and_then(|(name, millis)| {
+                OperatorKey::parse(kind, &name, Duration::from_millis(millis))
+            }))
         })
     }
 
@@ -191,6 +197,7 @@ impl OperatorKey {
             by: said(by),
             note: said(note),
             only: lines.map(Box::from).collect(),
+            replaces: false,
             time,
         })
     }

@@ -97,7 +97,8 @@ impl Limits {
     /// Each is rounded down, and at least 1 where it was not 0. A request that costs more than what
     /// a factor below 1 leaves of a max is denied as [never](crate::decision::Verdict::Never)
     /// fitting. Under a joint rule they are the quotas of one subject. Another raise of the key
-    /// replaces it, `Duration::ZERO` ends it, and for the rest it is as [`block`](Self::block).
+    /// replaces it, unless that would take something from it: [`replace`](Operation::replace).
+    /// `Duration::ZERO` ends it, and for the rest it is as [`block`](Self::block).
     ///
     /// [`only`](Operation::only) raises some of them alone, such as a budget.
     ///
@@ -181,6 +182,7 @@ impl Limits {
             by: Some(by.into()),
             note: None,
             only: Arc::default(),
+            replaces: false,
             time,
         });
         let limits = self.clone();
@@ -212,6 +214,9 @@ impl Limits {
                 let (name, known) = (name.to_string(), known.into_iter().collect());
                 return Err(OperatorError::NoQuota { name, known });
             }
+            if let Some(raise) = self.operator_keys.stands_against(&one) {
+                return Err(OperatorError::Stands(raise.into()));
+            }
         }
         (one.by, one.note) = (line(one.by, MAX_BY), line(one.note, MAX_NOTE));
         let said = one.clone();
@@ -224,16 +229,21 @@ impl Limits {
             OperatorKind::Raised(_) => "no longer raised".to_owned(),
             _ => format!("no longer {}", Done(kind)),
         };
-        let is_accepted = match &fleet {
+        let stands = match &fleet {
             Some(fleet) => within(fleet.set_key(&one)).await,
-            None => Ok(true),
+            None => Ok(Some(said.clone())),
         };
-        if let Err(error) = &is_accepted {
+        if let Err(error) = &stands {
             let error = error.to_string();
             trace::event!(warn: path, key, row, by, note, seconds, error, "a key may be {what}");
         }
-        if !is_accepted? || !self.set_key(one, fleet.is_some()) {
-            return Err(OperatorError::TooMany(kind));
+        match stands? {
+            // Another process has been quicker.
+            Some(raise) if one.takes_from(&raise) => {
+                return Err(OperatorError::Stands(raise.into()));
+            }
+            Some(_) if self.set_key(one, fleet.is_some()) => {}
+            _ => return Err(OperatorError::TooMany(kind)),
         }
         let is_known = seconds == 0 || was_operated || self.is_used(path, &said.key).await;
         if is_known {
@@ -397,6 +407,13 @@ impl Operation {
                 one.only = ["".into()].into();
             }
         }
+        self
+    }
+
+    /// Ends a raise of the key that is larger, longer, or of other quotas, which is an
+    /// [error](OperatorError::Stands) else.
+    pub fn replace(mut self) -> Self {
+        self.one.iter_mut().for_each(|one| one.replaces = true);
         self
     }
 
@@ -596,6 +613,11 @@ pub enum OperatorError {
     /// The factor is out of range.
     #[error("the factor is {0}, expected 0.01 to 1000")]
     Factor(f64),
+    /// The key has this raise, which is larger, longer, or of other quotas:
+    /// [`replace`](Operation::replace) ends it.
+    #[error("the key is {} for {} more seconds{}: say replace to end that", Done(.0.kind),
+        .0.time.as_secs(), match &*.0.only { [] => String::new(), only => format!(", of {only:?}") })]
+    Stands(Box<OperatorKey>),
     /// There are [as many](OperatorKey::MAX) such keys as may be.
     #[error("{} keys are {} already", OperatorKey::MAX, match .0 {
         OperatorKind::Raised(_) => "raised".to_owned(),

@@ -103,11 +103,13 @@ pub(super) async fn set(
             by: by.as_deref().map(Arc::from),
             note: note.map(Arc::from),
             only: only.unwrap_or_default().into(),
+            replaces: target.body.get("replace") == Some(&Value::Bool(true)),
             time: Duration::from_secs(seconds),
         };
         let operated = page.limits.operate(one).await;
         let is_known = operated.map_err(|error| match error {
             OperatorError::Store(error) => no_answer(page, &error),
+            OperatorError::Stands(_) => (StatusCode::PRECONDITION_REQUIRED, error.to_string()),
             OperatorError::TooMany(_) => (StatusCode::CONFLICT, error.to_string()),
             _ => wrong(error.to_string()),
         })?;

@@ -50,7 +50,7 @@
 //! | `GET api/limited`; `GET api/fleet` | the lists, of the `fleet` or this `process`; the processes (`redis_answers` is false while only this process is known) |
 //! | `POST api/key` | `{"rule":"login","key":"203.0.113.7"}`, with a `subject` if the rule has some, or with the `row` of a view, and perhaps a `plan`: whether a request would pass (`allowed`), what is left, the `plan`, and a `hint` if the key looks wrong |
 //! | `POST api/reset` | the same: `{"found":true}` if there was a count |
-//! | `POST api/let-through`, `api/block`, `api/raise` | the same with `"seconds":3600`, 0 ends it, perhaps a `note`, and to raise `"factor":2.5`, perhaps of some quotas alone, `"only":["monthly"]`: `{"ends_in_s":3600.0}`, with a `hint` if no request had the key lately |
+//! | `POST api/let-through`, `api/block`, `api/raise` | the same with `"seconds":3600`, 0 ends it, perhaps a `note`, and to raise `"factor":2.5`, perhaps of some quotas alone, `"only":["monthly"]`: `{"ends_in_s":3600.0}`, or 428 unless `"replace":true` where a larger or longer raise stands, with a `hint` if no request had the key lately |
 //!
 //! ```json
 //! {"process":"a3f19c0012ab34cd","process_name":"web-1","tick":532,"first":531,"step_s":1,

@@ -37,13 +37,14 @@ pub trait Fleet: Debug + Send + Sync + 'static {
 
     /// Lets a key through, blocks it or raises it, for all processes of the service: they learn of
     /// it by their next [report](Self::report). A raise before ends by another one, and that it was
-    /// let through or blocked by either of these. Returns false if there are
-    /// [as many](OperatorKey::MAX) keys of this kind as may be.
+    /// let through or blocked by either of these. Returns what stands then: this one, or a raise that
+    /// is larger, or as large and longer, unless this one [replaces](OperatorKey::replaces) it.
+    /// `None`: there are [as many](OperatorKey::MAX) keys of this kind as may be.
     ///
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer.
-    fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool>;
+    fn set_key(&self, key: &OperatorKey) -> StoreFuture<Option<OperatorKey>>;
 
     /// Whether the process `by` is the first of its service that claims this name, which is then
     /// its own for so long; it gets the same answer if it asks again. Default: each is the first.
@@ -192,6 +193,7 @@ impl OperatorKind {
 ///     by: None,
 ///     note: None,
 ///     only: [].into(),
+///     replaces: false,
 ///     time: Duration::from_secs(3_600),
 /// };
 /// assert!(alice.time <= OperatorKey::MAX_TIME);
@@ -210,6 +212,8 @@ pub struct OperatorKey {
     pub note: Option<Arc<str>>,
     /// The names of the quotas that are raised; all, if there are none.
     pub only: Arc<[Box<str>]>,
+    /// Whether it may end a raise that is larger, longer, or of other quotas.
+    pub replaces: bool,
     /// For how long from now on. Zero ends it.
     pub time: Duration,
 }
@@ -226,4 +230,15 @@ impl OperatorKey {
 
     /// How long a key is raised at most: 90 days.
     pub const MAX_RAISE_TIME: Duration = Duration::from_secs(90 * 86_400);
+
+    /// Whether this raise would end the other one of its key, which gives more: a larger factor, for
+    /// longer, or to quotas that it leaves alone.
+    pub(crate) fn takes_from(&self, other: &Self) -> bool {
+        let is_raised = |name| self.only.is_empty() || self.only.contains(name);
+        let is_all = self.only.is_empty() || !other.only.is_empty();
+        let is_covered = is_all && other.only.iter().all(is_raised);
+        let is_less = self.kind < other.kind || self.time < other.time || !is_covered;
+        let are_raises = self.kind.is_raise() && other.kind.is_raise();
+        are_raises && is_less && !self.replaces && !self.time.is_zero()
+    }
 }

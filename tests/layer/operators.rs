@@ -3,11 +3,13 @@
 use axum::routing::get;
 use tidegate::layer::SubjectKeys;
 use tidegate::limits::OperatorError;
-use tidegate::store::OperatorKey;
+use tidegate::rule::Factor;
+use tidegate::store::{OperatorKey, OperatorKind};
 
 use crate::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
 const END: Duration = Duration::ZERO;
 /// In which all processes obey.
 const OBEYS: Duration = Duration::from_secs(2);
@@ -46,7 +48,7 @@ fn joint(user: u32, all: u32) -> Rule {
 }
 
 async fn raise(limits: &Limits, key: impl Into<SubjectKeys>, factor: f64) {
-    done(limits.raise("api", key, factor, HOUR, "ops")).await;
+    done(limits.raise("api", key, factor, HOUR, "ops").replace()).await;
 }
 
 async fn end_raise(limits: &Limits, key: impl Into<SubjectKeys>) {
@@ -148,7 +150,8 @@ async fn a_raise_of_some_quotas_alone() {
                 assert_eq!(*told.only, [Box::from("monthly")]);
             }
             // Another raise replaces it.
-            raise(2.0).await.expect("it can be raised");
+            let other = raise(2.0).replace().await;
+            other.expect("it can be raised");
             assert_eq!(maxes(&here, "").await, [40, 200, 4], "{name}");
             let unknown = raise(2.0).only(["monthly", "month"]).await;
             let unknown = unknown.expect_err("no such quota").to_string();
@@ -357,6 +360,116 @@ async fn all_processes_raise_within_two_seconds() {
     let ended = async || here.raise("api", "alice", 1.0, END, "").await.is_ok();
     eventually("it is ended", ended).await;
     within(OBEYS, "it ends", async || late.operator_keys().is_empty()).await;
+}
+
+/// A raise that would take something from another one of its key is refused, unless it replaces it.
+#[tokio::test(start_paused = true)]
+async fn a_raise_ends_no_better_one_unawares() {
+    let rule = || {
+        let [minute, month] = [("minute", WINDOW), ("month", 30 * DAY)];
+        let policy = |(name, window)| Policy::new(name, quota(10, window));
+        Rule::with_policies("api", [minute, month].map(policy)).expect("valid")
+    };
+    let all = &[][..];
+    for (first, second, is_refused) in [
+        ((5.0, 30 * DAY, all), (2.0, HOUR, all), true),
+        ((5.0, 30 * DAY, all), (9.0, HOUR, all), true),
+        ((5.0, HOUR, all), (2.0, 30 * DAY, all), true),
+        ((5.0, HOUR, all), (5.0, HOUR, all), false),
+        ((5.0, HOUR, all), (5.0, 30 * DAY, all), false),
+        ((5.0, HOUR, all), (9.0, 2 * HOUR, all), false),
+        ((5.0, DAY, &["month"]), (5.0, DAY, &["month"]), false),
+        ((5.0, DAY, &["month"]), (5.0, DAY, all), false),
+        ((5.0, DAY, &["month"]), (9.0, 2 * DAY, &["minute"]), true),
+        (
+            (5.0, DAY, &["month", "minute"]),
+            (9.0, 2 * DAY, &["month"]),
+            true,
+        ),
+        ((5.0, DAY, all), (9.0, 2 * DAY, &["month"]), true),
+    ] {
+        let limits = Limits::new([rule()]);
+        let raise = |(factor, time, only): (f64, Duration, &[&str])| {
+            let raise = limits.raise("api", "alice", factor, time, "ops");
+            match only {
+                [] => raise,
+                only => raise.only(only.iter().copied()),
+            }
+        };
+        let stands = || {
+            let one = limits.operator_keys().remove(0);
+            let only = Vec::from_iter(one.only.iter().map(|it| it.to_string()));
+            (one.kind, one.time, only)
+        };
+        let is = |(factor, time, only): (f64, Duration, &[&str])| {
+            let factor = Factor::new(factor).expect("in range");
+            let only = Vec::from_iter(only.iter().map(|it| it.to_string()));
+            (OperatorKind::Raised(factor), time, only)
+        };
+        done(raise(first)).await;
+        let answer = raise(second).await;
+        assert_eq!(answer.is_err(), is_refused, "{first:?} {second:?}");
+        if let Err(error) = answer {
+            assert_eq!(stands(), is(first));
+            let said = error.to_string();
+            assert!(said.contains("is raised by 5 for"), "{said}");
+            assert!(first.2.iter().all(|name| said.contains(name)), "{said}");
+            assert!(
+                matches!(error, OperatorError::Stands(one) if one.by.as_deref() == Some("ops"))
+            );
+            done(raise(second).replace()).await;
+        }
+        assert_eq!(stands(), is(second));
+        // Neither what has ended nor that of another key stands against it.
+        done(raise((0.5, END, all))).await;
+        done(raise((0.5, HOUR, all))).await;
+        done(limits.raise("api", "bob", 0.25, HOUR / 2, "ops")).await;
+        advance(HOUR).await;
+        done(raise((0.25, HOUR / 2, all))).await;
+    }
+}
+
+/// Of two processes that have not heard of each other yet the larger raise wins, then the longer.
+#[tokio::test]
+async fn of_two_processes_the_larger_raise_wins() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    let [here, there] = [(); 2].map(|()| joined([per_hour("api", 1)], &store));
+    let fleet = store.fleet().expect("a fleet");
+    for (at, second, replaces, wins) in [
+        (0, (2.0, 48), false, false),
+        (1, (9.0, 1), false, true),
+        (2, (5.0, 1), false, false),
+        (3, (5.0, 48), false, true),
+        (4, (5.0, 24), false, true),
+        (5, (2.0, 1), true, true),
+    ] {
+        let raise = |(factor, hours): (f64, u32), replaces| OperatorKey {
+            kind: OperatorKind::Raised(Factor::new(factor).expect("in range")),
+            path: "api".into(),
+            key: format!("key{at}").into(),
+            by: Some("ops".into()),
+            note: None,
+            only: [].into(),
+            replaces,
+            time: hours * HOUR,
+        };
+        let stands = async |one| {
+            let stands = fleet.set_key(&one).await.expect("an answer");
+            stands.expect("there is room").kind
+        };
+        let (first, second) = (raise((5.0, 24), false), raise(second, replaces));
+        assert_eq!(stands(first.clone()).await, first.kind);
+        let kind = if wins { second.kind } else { first.kind };
+        assert_eq!(stands(second).await, kind, "{at}");
+    }
+    done(here.raise("api", "alice", 5.0, HOUR, "ops")).await;
+    let refused = there.raise("api", "alice", 2.0, 2 * HOUR, "").await;
+    let is_told = |it: &OperatorKey| it.by.as_deref() == Some("ops");
+    assert!(matches!(&refused, Err(OperatorError::Stands(it)) if is_told(it)));
+    let obeys = async || left(&there, "api", "alice").await == 5;
+    within(OBEYS, "the larger stands", obeys).await;
+    assert_eq!(left(&here, "api", "alice").await, 5);
 }
 
 /// Nothing ends, for whoever changes something next, while the server's clock is a little behind

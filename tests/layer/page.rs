@@ -341,6 +341,7 @@ mod fleet {
             by: None,
             note: None,
             only: [].into(),
+            replaces: false,
             time: Duration::from_secs(60),
         };
         eventually("it is told", async || {

@@ -504,8 +504,8 @@ impl Fleet for Others {
         StoreFuture::ready(Ok(Vec::new()))
     }
 
-    fn set_key(&self, _: &OperatorKey) -> StoreFuture<bool> {
-        StoreFuture::ready(Ok(true))
+    fn set_key(&self, one: &OperatorKey) -> StoreFuture<Option<OperatorKey>> {
+        StoreFuture::ready(Ok(Some(one.clone())))
     }
 }
 

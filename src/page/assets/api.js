@@ -11,7 +11,12 @@ const PATIENCE = 5_000;
 export class NoAnswer extends Error {}
 
 /** The process says in a sentence why not. */
-export class Refusal extends Error {}
+export class Refusal extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
 
 /** What a view shows now. */
 export function read(view) {
@@ -45,6 +50,7 @@ async function ask(path, options) {
     const status = `${response.status} ${response.statusText}`.trim();
     throw new NoAnswer(`This process does not answer; something else does: ${status}.`);
   }
-  if (!response.ok) throw new Refusal(answer?.error ?? `The answer was ${response.status}.`);
+  const { ok, status } = response;
+  if (!ok) throw new Refusal(answer?.error ?? `The answer was ${status}.`, status);
   return answer;
 }

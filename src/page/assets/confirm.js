@@ -4,7 +4,7 @@ import { byId, grouped, isWhole, keyWords, say, visible } from "./words.js";
 
 const dialog = byId("confirm"), form = byId("confirm-form"), span = byId("confirm-span");
 const raise = byId("confirm-raise");
-let action;
+let action, replaces;
 
 /**
  * Asks, and does it when the answer is yes. While `act` fails, the dialog stays open and shows why.
@@ -15,6 +15,7 @@ export function confirm(
   { title, rule, key, effect, button, hasSpan = false, isRaise = false, act },
 ) {
   action = act;
+  replaces = false;
   say(byId("confirm-title"), title);
   say(byId("confirm-rule"), visible(rule));
   say(byId("confirm-key"), key);
@@ -52,7 +53,7 @@ function chosen() {
   return {
     seconds,
     ...(note.value.trim() ? { note: note.value.trim() } : {}),
-    ...(raise.disabled ? {} : { factor: Number(factor.value), only: names }),
+    ...(raise.disabled ? {} : { factor: Number(factor.value), only: names, replace: replaces }),
   };
 }
 
@@ -70,6 +71,11 @@ form.addEventListener("submit", async (event) => {
     dialog.close();
   } catch (error) {
     say(byId("confirm-error"), error.message);
+    // This click has shown which raise stands; the next one ends it.
+    if (error.status === 428) {
+      replaces = true;
+      say(byId("confirm-do"), "Replace that raise");
+    }
   } finally {
     button.disabled = false;
   }

@@ -68,8 +68,8 @@ impl Operator {
         if limits.shared_store().fleet().is_none() && before != wanted {
             let time = if wanted.is_some() { 3_600 } else { 0 };
             let (factor, time) = (wanted.unwrap_or(1.0), Duration::from_secs(time));
-            let raised = limits.raise(path, keys, factor, time, "").await;
-            raised.expect("it can be raised");
+            let raised = limits.raise(path, keys, factor, time, "").replace();
+            raised.await.expect("it can be raised");
             match wanted {
                 Some(factor) => self.0.insert(name, factor),
                 None => self.0.remove(&name),

@@ -141,9 +141,15 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
         by: Some("operator".into()),
         note: Some("why".into()),
         only: [].into(),
+        replaces: false,
         time: Duration::from_secs(seconds),
     };
-    ensure!(fleet.set_key(&key(OperatorKind::LetThrough, 60)).await?);
+    ensure!(
+        fleet
+            .set_key(&key(OperatorKind::LetThrough, 60))
+            .await?
+            .is_some()
+    );
     let report = |known_version| ProcessReport {
         process: "0123456789abcdef".into(),
         text: "{}".into(),
@@ -157,11 +163,21 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
     let again = fleet.report(&report(state.version)).await?;
     ensure!(again.keys.is_none() && again.secret == state.secret);
     ensure!(fleet.reports().await?.len() == 1);
-    ensure!(fleet.set_key(&key(OperatorKind::Blocked, 60)).await?);
+    ensure!(
+        fleet
+            .set_key(&key(OperatorKind::Blocked, 60))
+            .await?
+            .is_some()
+    );
     let state = fleet.report(&report(state.version)).await?;
     let list = state.keys.ok_or("the list is new")?;
     ensure!(list.len() == 1 && list[0].kind == OperatorKind::Blocked);
-    ensure!(fleet.set_key(&key(OperatorKind::Blocked, 0)).await?);
+    ensure!(
+        fleet
+            .set_key(&key(OperatorKind::Blocked, 0))
+            .await?
+            .is_some()
+    );
     let state = fleet.report(&report(state.version)).await?;
     ensure!(state.keys == Some(Vec::new()));
     Ok(())

@@ -107,6 +107,10 @@ fn a_customer_is_raised() {
         write [name=factor] = 2000; click #confirm-do; count dialog[open] = 1
         write [name=factor] = 2.5; click #confirm-span [data-of=raise]; confirm Raised for 30 d
         until #limited-rows has × 2.5 for 30 d; soon login 1 acme = 200; look-up ACME
+        // What it would end is shown first.
+        press raise of ACME in #limited-rows; write [name=factor] = 2; click #confirm-do
+        until #confirm-error has is raised by 2.5 for; #confirm-do is Replace that raise
+        key Escape; press raise of ACME in #limited-rows; #confirm-do is Raise; key Escape
         // Whole days until half a second is over.
         until #key-raised begins Raised for 30 d or Raised for 29 d 23 h
         until #key-quotas .quota:first-child p has of 12 left

@@ -235,7 +235,7 @@ impl Play<'_> {
             ["raise", path, key, factor, seconds] => {
                 let (factor, key) = (factor.parse().expect("a factor"), self.keys(key));
                 let raised = self.limits().raise(path, key, factor, time(seconds), "ops");
-                raised.await.expect("it can be raised");
+                raised.replace().await.expect("it can be raised");
                 String::new()
             }
             [what @ ("block" | "let"), path, key, seconds] => {

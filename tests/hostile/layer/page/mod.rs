@@ -128,13 +128,13 @@ impl Fleet for Shared {
         StoreFuture::ready(Ok(told.others.iter().cloned().chain(alike).collect()))
     }
 
-    fn set_key(&self, one: &OperatorKey) -> StoreFuture<bool> {
+    fn set_key(&self, one: &OperatorKey) -> StoreFuture<Option<OperatorKey>> {
         self.panics_in("set_key");
         let mut told = self.told();
         told.version += 1;
         told.list.retain(|it| it.key != one.key);
         told.list.extend((!one.time.is_zero()).then(|| one.clone()));
-        later(told.late[1], StoreFuture::ready(Ok(true)))
+        later(told.late[1], StoreFuture::ready(Ok(Some(one.clone()))))
     }
 }
 
@@ -147,6 +147,7 @@ fn operator_key(kind: OperatorKind, key: &str, time: Duration) -> OperatorKey {
         by: None,
         note: None,
         only: [].into(),
+        replaces: false,
         time,
     }
 }
