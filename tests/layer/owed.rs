@@ -308,7 +308,10 @@ async fn who_leaves_early_pays_what_the_rule_says() {
         let quota = "settles = true, max-count = 10_000, window = '1m', key = 'header:x-user'";
         format!("rules.{path} = {{ {rule}, {quota} }}\n")
     });
-    for store in &Stores::start().await.all {
+    let stores = Stores::start().await;
+    let outage = Resilient::new(kit::stub::Stub::down()).fallback(Share::of_processes(1));
+    let outage: Arc<dyn Store> = Arc::new(outage.fallback_store(MemoryStore::new()).build());
+    for store in stores.all.iter().chain([&outage]) {
         let limits = of_toml(&rules.concat()).store(Arc::clone(store));
         let limits = limits.plan(|_| Some("pro"));
         let ask = |path: &str, what: &'static str| {

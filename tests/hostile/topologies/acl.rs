@@ -144,12 +144,11 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
         replaces: false,
         time: Duration::from_secs(seconds),
     };
-    ensure!(
-        fleet
-            .set_key(&key(OperatorKind::LetThrough, 60))
-            .await?
-            .is_some()
-    );
+    let is_set = async |kind, seconds| {
+        let stands = fleet.set_key(&key(kind, seconds)).await;
+        stands.map(|it| it.is_some())
+    };
+    ensure!(is_set(OperatorKind::LetThrough, 60).await?);
     let report = |known_version| ProcessReport {
         process: "0123456789abcdef".into(),
         text: "{}".into(),
@@ -163,21 +162,11 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
     let again = fleet.report(&report(state.version)).await?;
     ensure!(again.keys.is_none() && again.secret == state.secret);
     ensure!(fleet.reports().await?.len() == 1);
-    ensure!(
-        fleet
-            .set_key(&key(OperatorKind::Blocked, 60))
-            .await?
-            .is_some()
-    );
+    ensure!(is_set(OperatorKind::Blocked, 60).await?);
     let state = fleet.report(&report(state.version)).await?;
     let list = state.keys.ok_or("the list is new")?;
     ensure!(list.len() == 1 && list[0].kind == OperatorKind::Blocked);
-    ensure!(
-        fleet
-            .set_key(&key(OperatorKind::Blocked, 0))
-            .await?
-            .is_some()
-    );
+    ensure!(is_set(OperatorKind::Blocked, 0).await?);
     let state = fleet.report(&report(state.version)).await?;
     ensure!(state.keys == Some(Vec::new()));
     Ok(())
