@@ -13,7 +13,7 @@ use super::watched_body::{FrameWatcher, WatchedBody};
 /// its drop is the end in any case, also when the client has left. The store is asked in the
 /// background then, and what that loses is [counted](crate::metrics::RuleSnapshot::refunds_lost):
 /// [`Limits::flush`](crate::Limits::flush) waits for it. If nothing was added, the reservation
-/// stays: leaving early is not free.
+/// stays, or [`settle-dropped`](crate::Rule::with_settle_dropped): leaving early is not free.
 ///
 /// [`Charge::meter`] makes one, and [`Charges::meter`], which does nothing where nothing was
 /// charged. Bodies are counted by [`Charge::settle_on_end`].
