@@ -35,6 +35,9 @@ impl Alone {
         let queue = &node.endpoint.queue;
         let taken = queue.take_alone(ticket, || {
             let link = node.state.borrow().link()?;
+            if link.inner.activity.needs_proof() {
+                return None;
+            }
             let max = queue.gathering.max_in_progress();
             let in_flight = link.inner.questions.try_acquire(max);
             if in_flight.is_none() {

@@ -131,7 +131,7 @@ impl Link {
         let (info, logged_in_until) = server.with_credentials().await?;
         let config = unbounded().set_push_sender(push_handler(&closing, &messages));
         let mut connection = connect(info, &config).await?;
-        let (clock, evicts) = handshake(&mut connection, role, preload).await?;
+        let (clock, evicts, took) = handshake(&mut connection, role, preload).await?;
         let inner = LinkInner {
             clock,
             server: server.clone(),
@@ -141,7 +141,7 @@ impl Link {
             takes_no_writes: Flag::default(),
             messages,
             evicts,
-            activity: Activity::new(),
+            activity: Activity::new(took),
             flights: InFlightCounter::default(),
             questions: InFlightCounter::default(),
         };
@@ -159,7 +159,7 @@ impl Link {
     pub(super) async fn send(&mut self, commands: Commands) -> RedisResult<(Replies, RoundTrip)> {
         let Self { connection, inner } = self;
         let asked = Instant::now();
-        let _outstanding = inner.activity.request_begins(asked);
+        let outstanding = inner.activity.request_begins(asked);
         let replies = async {
             if let [command] = &*commands {
                 let reply = connection.req_packed_command(command).await;
@@ -178,7 +178,7 @@ impl Link {
             () = inner.closing.comes() => return Err(closed_before_reply()),
         };
         let answered = Instant::now();
-        inner.activity.reply_arrived(answered);
+        outstanding.reply_arrived(answered);
         Ok((replies, RoundTrip { asked, answered }))
     }
 
@@ -186,7 +186,7 @@ impl Link {
     pub(super) async fn send_one(&mut self, command: &Cmd) -> RedisResult<(Value, RoundTrip)> {
         let Self { connection, inner } = self;
         let asked = Instant::now();
-        let _outstanding = inner.activity.request_begins(asked);
+        let outstanding = inner.activity.request_begins(asked);
         // Made before the look: a close in between wakes it.
         let mut closed = pin!(inner.closing.changed.notified());
         let mut reply = pin!(connection.send_packed_command(command));
@@ -198,7 +198,7 @@ impl Link {
         });
         let reply = reply.await?;
         let answered = Instant::now();
-        inner.activity.reply_arrived(answered);
+        outstanding.reply_arrived(answered);
         Ok((reply, RoundTrip { asked, answered }))
     }
 
@@ -435,8 +435,8 @@ pub(super) enum Role {
 /// and the server would refuse questions as late.
 const MAX_CLOCK_ERROR: Duration = Duration::from_millis(5);
 
-/// Loads the scripts, checks the role, and returns what the server's clock showed, and whether the
-/// server evicts keys.
+/// Loads the scripts, checks the role, and returns what the server's clock showed, whether the
+/// server evicts keys, and how long the replies took.
 ///
 /// All commands are one pipeline, so a new link costs one round trip beside what the client needs
 /// to log in. Scripts that cannot be loaded are no failure. A server that is still loading its data
@@ -445,7 +445,7 @@ pub(super) async fn handshake(
     connection: &mut MultiplexedConnection,
     role: Role,
     preload: &Preload,
-) -> RedisResult<(ServerClock, bool)> {
+) -> RedisResult<(ServerClock, bool, Duration)> {
     let mut commands = Pipeline::new();
     for script in preload.scripts() {
         commands.add_command(script.load());
@@ -485,7 +485,7 @@ pub(super) async fn handshake(
             clock.learn(now, answered, Instant::now());
         }
     }
-    Ok((clock, evicts))
+    Ok((clock, evicts, answered - asked))
 }
 
 /// Whether the reply to `INFO memory` has a bound and a policy that evicts.

@@ -61,7 +61,7 @@
 //! |---|---|
 //! | connects, watches the link, connects again | `reconnector.rs` |
 //! | tells the dispatcher whether there is a link | `LinkState` in `node.rs` |
-//! | measures how long a link has been silent, and how long it may be | `silence.rs` |
+//! | measures how long a link has been silent or idle, and how long it may be | `silence.rs` |
 //! | the first round trip of a link: scripts, clock, role | `link.rs` |
 //! | converts deadlines into the server's time | `server_clock.rs` |
 //! | proves that replies are not shifted | `call_id.rs` |
@@ -108,6 +108,9 @@
 //!   ([`ReplyFuture::withdrawal`]): what was not sent then is never sent, and nothing has to be
 //!   undone.
 //! - A question is sent again only when the server has said that it executed nothing of it.
+//! - Nothing is sent over a link whose last reply is older than 30 s, by the monotonic or by the
+//!   real-time clock, before another reply proves it: this process may have been frozen, and the
+//!   network may have forgotten the link.
 //! - Whether a link is dead is judged by the link alone. Callers that leave or time out are no
 //!   evidence.
 //! - No lock is held across an `.await`.

@@ -14,7 +14,7 @@ use super::question::{Label, Question};
 use super::queue::Queue;
 use super::reconnector::{ConnectAttempts, MAX_ATTEMPT, Reconnector, Target, within};
 use super::scripts::Preload;
-use super::silence::ShortestTimeout;
+use super::silence::{Moment, ShortestTimeout};
 use crate::sync::OwnedTask;
 
 /// One server address: a connection that is made again when it breaks, and the questions for it.
@@ -110,7 +110,7 @@ impl Node {
     pub(super) fn missing(&self) -> Option<(RedisError, Arc<Label>)> {
         let error = match &*self.core.state.borrow() {
             LinkState::Up(link) if !link.is_closed() => return None,
-            LinkState::Down(error) => error.clone(),
+            LinkState::Down(error, _) => error.clone(),
             LinkState::Connecting | LinkState::Up(_) => {
                 io::Error::from(io::ErrorKind::TimedOut).into()
             }
@@ -122,7 +122,7 @@ impl Node {
     pub(super) fn link(&self) -> Option<Link> {
         match &*self.core.state.borrow() {
             LinkState::Up(link) => Some(link.clone()),
-            LinkState::Connecting | LinkState::Down(_) => None,
+            LinkState::Connecting | LinkState::Down(..) => None,
         }
     }
 }
@@ -164,8 +164,8 @@ pub(super) enum LinkState {
     /// The first attempt to connect, or the first attempt after a loss, is in progress. Questions
     /// wait for its outcome.
     Connecting,
-    /// The last attempt failed. Questions get its error immediately.
-    Down(RedisError),
+    /// The last attempt failed, at this moment. Questions get its error immediately.
+    Down(RedisError, Moment),
 }
 
 impl LinkState {
@@ -174,6 +174,16 @@ impl LinkState {
         match self {
             Self::Up(link) if !link.is_closed() => Some(link.clone()),
             _ => None,
+        }
+    }
+
+    /// Whether it may not be so any more, because this process was idle or frozen. The reconnector
+    /// publishes what it finds out.
+    fn is_old(&self) -> bool {
+        match self {
+            Self::Up(link) => link.inner.activity.needs_proof(),
+            Self::Down(_, since) => since.is_old(),
+            Self::Connecting => false,
         }
     }
 }
@@ -204,6 +214,8 @@ const MAX_QUESTIONS: usize = 1_024;
 /// flights           none begin                 2, or 64 if overdue         none begin
 /// ```
 ///
+/// Questions also wait while the state is [old](LinkState::is_old).
+///
 /// The numbers of flights are counted for each link. When a silent link is replaced, what is stuck
 /// on it does not count against the new one.
 pub(super) struct Dispatcher {
@@ -232,7 +244,11 @@ impl Dispatcher {
                 () = queue.is_overdue(),
                     if !is_connecting && (MAX_FLIGHTS..MAX_EXTRA_FLIGHTS).contains(&number) => {}
             }
-            self.next_flight();
+            if !self.state.borrow().is_old() {
+                self.next_flight();
+            } else if self.state.changed().await.is_err() {
+                return;
+            }
         }
     }
 
@@ -243,7 +259,7 @@ impl Dispatcher {
     fn next_flight(&self) {
         let queue = &self.endpoint.queue;
         let link = match &*self.state.borrow() {
-            LinkState::Down(error) => Err(error.clone()),
+            LinkState::Down(error, _) => Err(error.clone()),
             state => Ok(state.link()),
         };
         let link = match link {
@@ -284,7 +300,7 @@ fn status(state: &LinkState) -> (bool, usize) {
     match state {
         LinkState::Connecting => (true, 0),
         LinkState::Up(link) => (link.is_closed(), link.inner.flights.number()),
-        LinkState::Down(_) => (false, 0),
+        LinkState::Down(..) => (false, 0),
     }
 }
 

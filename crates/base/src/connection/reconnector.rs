@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, select_all};
-use redis::{RedisError, RedisResult};
+use redis::{RedisError, RedisResult, cmd};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -13,7 +13,8 @@ use super::node::LinkState;
 use super::scripts::Preload;
 #[cfg(feature = "sentinel")]
 use super::sentinel::{Master, Sentinels};
-use super::silence::{MAX_SILENCE, ShortestTimeout};
+use super::silence::{MAX_SILENCE, Moment, ShortestTimeout};
+use crate::deadline::Deadline;
 use crate::jitter;
 #[cfg(feature = "tracing")]
 use crate::trace::EVICTS;
@@ -33,7 +34,8 @@ const MAX_BEHIND: Duration = Duration::from_millis(10);
 /// A node has two tasks; this one alone opens and replaces links. A link is silent if a request is
 /// outstanding and nothing arrives for max(100 ms, twice the shortest timeout in use), at most one
 /// second. An earlier version counted callers that gave up, and twelve impatient clients made a
-/// healthy server look dead 19 times in three seconds (`docs/evidence/dependencies.md`).
+/// healthy server look dead 19 times in three seconds (`docs/evidence/dependencies.md`). A link
+/// whose last reply is old is in doubt: what is to be sent waits for a reply or another link.
 pub(super) struct Reconnector {
     pub(super) target: Target,
     pub(super) preload: Preload,
@@ -65,6 +67,7 @@ impl Reconnector {
     /// connect -> Up -> watch -> closed, or the master has moved -> connect
     ///                        -> silent -> replace -> another link answers first -> watch it
     ///                                             -> a reply arrives after all -> keep watching
+    ///                        -> old, and not proven -> replace, as above
     ///                        -> takes no writes -> pause -> replace -> another link -> watch it
     /// ```
     pub(super) async fn run(mut self) {
@@ -112,7 +115,8 @@ impl Reconnector {
 
     /// Publishes the error of an attempt to connect: waiting questions get it.
     fn fail(&self, error: RedisError) {
-        self.state.send_replace(LinkState::Down(error));
+        self.state
+            .send_replace(LinkState::Down(error, Moment::now()));
         self.failed.notify_one();
     }
 
@@ -124,6 +128,7 @@ impl Reconnector {
                 () = link.closed() => false,
                 () = self.target.moved_away_from(link) => false,
                 () = silence(link, &self.shortest_timeout) => true,
+                () = doubt(link, &self.shortest_timeout, &self.state) => true,
                 () = self.attempts.pause_without_writes(link) => true,
             };
             self.failed.notify_one();
@@ -148,11 +153,13 @@ impl Reconnector {
     /// accepts connections and answers `PING`. While attempts fail, the silent link is kept for the
     /// questions under way; new ones get the error, unless it is a timeout in the first second of
     /// the silence. A link that takes no writes is replaced by any other, and is in use until then.
+    /// So is one whose last reply is old, for which questions wait.
     async fn replace(&mut self, link: &Link) -> SilenceEnd {
         loop {
             let takes_writes = !link.inner.takes_no_writes.is_set();
+            let is_old = link.inner.activity.is_old();
             let attempts = &mut self.attempts;
-            let attempt = attempts.next(&self.target, &self.preload, takes_writes);
+            let attempt = attempts.next(&self.target, &self.preload, takes_writes && !is_old);
             let outcome = tokio::select! {
                 biased;
                 () = link.inner.activity.not_silent(&self.shortest_timeout), if takes_writes => {
@@ -165,7 +172,8 @@ impl Reconnector {
                 Ok(other) => {
                     // A server that was paused answers over both connections, over `link` first.
                     let reply = link.inner.activity.not_silent(&self.shortest_timeout);
-                    let answers = timeout(MAX_BEHIND, reply).await.is_ok();
+                    let behind = if is_old { Duration::ZERO } else { MAX_BEHIND };
+                    let answers = timeout(behind, reply).await.is_ok();
                     if takes_writes && answers {
                         return self.keep(link);
                     }
@@ -228,11 +236,35 @@ async fn silence(link: &Link, shortest_timeout: &ShortestTimeout) {
     }
 }
 
+/// Completes when the last reply over a connection is old, something is to be sent, and no reply
+/// comes that proves the connection. Each one that comes is published.
+///
+/// What charges waits for that: it may be lost over this connection, and is never sent twice.
+async fn doubt(link: &Link, shortest: &ShortestTimeout, state: &watch::Sender<LinkState>) {
+    let activity = &link.inner.activity;
+    loop {
+        activity.doubted.notified().await;
+        if activity.is_old() {
+            let mut link = link.clone();
+            // It ends with the connection at the latest.
+            tokio::spawn(async move { link.send_one(&cmd("TIME")).await.is_ok() });
+        }
+        let until = Deadline::after(activity.max_proof(shortest));
+        let reply = until.wait_for(activity.not_silent(shortest)).await;
+        if reply.is_none() {
+            return;
+        }
+        state.send_replace(LinkState::Up(link.clone()));
+    }
+}
+
 /// The time from the beginning of one attempt to connect to the beginning of the next. Up to half
 /// of it is added at random, so that processes do not connect at the same time.
 pub(super) const ATTEMPT_INTERVAL: Duration = Duration::from_millis(120);
 /// How long one attempt may take.
 pub(super) const MAX_ATTEMPT: Duration = Duration::from_secs(2);
+/// How often attempts look whether this process was frozen: then other timers may have stood.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// How long an attempt runs alone before the next one begins beside it.
 const MIN_ALONE: Duration = Duration::from_millis(300);
 
@@ -259,6 +291,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 pub(super) struct ConnectAttempts {
     in_progress: Vec<BoxFuture<'static, (Instant, RedisResult<Link>)>>,
     next_at: Option<Instant>,
+    /// When the last one began.
+    begun: Option<Moment>,
     /// How long an attempt runs alone, from what the last successful one took.
     alone: Option<Duration>,
     /// Before a server that takes no writes is connected to again.
@@ -281,12 +315,19 @@ impl ConnectAttempts {
         proves: bool,
     ) -> RedisResult<Link> {
         loop {
+            if self.were_frozen() {
+                self.in_progress.clear();
+                self.next_at = None;
+            }
             let alone = self.alone.unwrap_or(MIN_ALONE);
             let next_at = self.next_at.unwrap_or_else(Instant::now);
             tokio::select! {
                 biased;
                 (at, (begun, outcome)) = first_of(&mut self.in_progress) => {
                     drop(self.in_progress.remove(at));
+                    if self.were_frozen() {
+                        continue;
+                    }
                     if outcome.is_ok() {
                         self.in_progress.clear();
                         self.alone = Some(alone_after(begun.elapsed()));
@@ -306,8 +347,15 @@ impl ConnectAttempts {
                         return Err(none_within(what, alone));
                     }
                 }
+                () = sleep(LOOK_INTERVAL) => {}
             }
         }
+    }
+
+    /// Whether this process was frozen since the last attempt began: what is in progress may be
+    /// forgotten, and no server waits for a pause to end.
+    fn were_frozen(&self) -> bool {
+        self.begun.is_some_and(Moment::is_old)
     }
 
     /// Completes when the server takes no writes, at once for a link that was well. From one link
@@ -329,6 +377,7 @@ impl ConnectAttempts {
     /// Starts one attempt. Its outcome comes with the instant at which it began.
     fn begin(&mut self, target: Target, preload: Preload, proves: bool) {
         let begun = Instant::now();
+        self.begun = Some(Moment::now());
         let attempt = within(MAX_ATTEMPT, async move {
             let link = target.connect(&preload).await?;
             if proves {
