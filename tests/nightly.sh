@@ -106,6 +106,7 @@ fleets() {
   once "saturated" env TIDEGATE_FLEET_SECONDS=22 "${run[@]}" --test fleet saturated -- --nocapture
   once "outcomes" env TIDEGATE_OUTCOMES=200000 "${run[@]}" --test fleet outcomes:: -- --nocapture
   once "starved" env TIDEGATE_STARVED=20 "${run[@]}" --test fleet starved:: -- --nocapture
+  once "frozen" env TIDEGATE_FROZEN=8 "${run[@]}" --test fleet frozen:: -- --nocapture
   once "waiting" env TIDEGATE_WAITING=10000 "${run[@]}" --test fleet waiting:: -- --nocapture
   once "permits" env TIDEGATE_AT_A_TIME=200000 "${run[@]}" --test fleet permits:: -- --nocapture
 }

@@ -4,6 +4,7 @@
 //! in [`interop`] also Java processes.
 
 mod client;
+mod frozen;
 mod interop;
 mod lockouts;
 mod outcomes;

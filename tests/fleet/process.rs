@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin};
+use std::process::{Child, ChildStdin, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ impl<W: Debug> Process<W> {
 
     /// All further lines, until it ends.
     pub(crate) fn rest(mut self) -> Vec<String> {
+        self.input = None;
         let mut rest = Vec::new();
         loop {
             match self.lines.recv_timeout(MAX_SILENCE) {
@@ -69,6 +70,15 @@ impl<W: Debug> Process<W> {
         }
         assert!(self.child.wait().expect("our child").success(), "{rest:?}");
         rest
+    }
+
+    /// Sends it a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill")
+            .args([&format!("-{name}"), &pid])
+            .status();
+        assert!(status.expect("kill runs").success());
     }
 
     /// Ends it as a crash would.
