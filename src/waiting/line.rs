@@ -1,7 +1,7 @@
 //! Those of a queue that sleep, in lanes, which take turns by virtual time (start-time fair
-//! queueing: Goyal, Vin and Cheng, 1996): the lane with the smallest tag is next, and a grant
-//! moves its tag by what it costs. In a lane those that are overdue go first, in order of arrival,
-//! and then the others, the lowest cost first.
+//! queueing: Goyal, Vin and Cheng, 1996): the lane with the smallest tag is next, and who is
+//! admitted moves its tag by what it costs. A question under way only claims that. In a lane those
+//! that are overdue go first, in order of arrival, and then the others, the lowest cost first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,15 +31,19 @@ pub(super) struct Rank {
 #[derive(Debug, Default)]
 pub(super) struct Line {
     lanes: BTreeMap<u16, Lane>,
-    /// The lanes in which somebody sleeps, by their tags.
+    /// The lanes in which somebody sleeps, by their places.
     order: BTreeSet<(u64, u16)>,
-    /// The tag of the last grant: a lane that was idle begins there.
+    /// Where the lane of the last that was admitted stood: a lane that was idle begins there. Were
+    /// it moved by questions, it would run ahead of the lanes whenever all ask at once.
     time: u64,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
+    /// What it has paid.
     tag: u64,
+    /// What its questions under way ask for.
+    claimed: u64,
     sleeping: BTreeMap<Rank, Arc<Sleeper>>,
 }
 
@@ -66,12 +70,19 @@ impl Rank {
     }
 }
 
+impl Lane {
+    /// Its place among the lanes.
+    fn place(&self) -> u64 {
+        self.tag.saturating_add(self.claimed)
+    }
+}
+
 impl Line {
     pub(super) fn add(&mut self, rank: Rank, sleeper: Arc<Sleeper>) {
         let time = self.time;
         self.change(rank.lane, |lane| {
             if lane.sleeping.is_empty() {
-                lane.tag = lane.tag.max(time);
+                lane.tag = lane.tag.max(time.saturating_sub(lane.claimed));
             }
             lane.sleeping.insert(rank, sleeper)
         });
@@ -81,31 +92,41 @@ impl Line {
         self.change(rank.lane, |lane| lane.sleeping.remove(&rank))
     }
 
-    /// This one asks, or was admitted: its lane pays for it.
-    pub(super) fn grant(&mut self, rank: Rank) {
-        let mut time = self.time;
+    /// This one asks. Returns the place that its lane had.
+    pub(super) fn claim(&mut self, rank: Rank) -> u64 {
         self.change(rank.lane, |lane| {
-            time = lane.tag.max(time);
-            lane.tag = lane.tag.saturating_add(rank.cost.max(1));
-        });
-        self.time = time;
+            let place = lane.place();
+            lane.claimed = lane.claimed.saturating_add(rank.cost.max(1));
+            place
+        })
     }
 
     /// It has its answer, or leaves.
     pub(super) fn give_back(&mut self, rank: Rank) {
-        let back = |lane: &mut Lane| lane.tag = lane.tag.saturating_sub(rank.cost.max(1));
+        let back = |lane: &mut Lane| lane.claimed = lane.claimed.saturating_sub(rank.cost.max(1));
         self.change(rank.lane, back);
+    }
+
+    /// It was admitted, with a claim that found its lane at this place: its lane pays for it.
+    pub(super) fn admit(&mut self, rank: Rank, place: u64) {
+        let began = self.change(rank.lane, |lane| {
+            // Others of its lane may ask before it and be denied.
+            let began = lane.tag.min(place);
+            lane.tag = lane.tag.saturating_add(rank.cost.max(1));
+            began
+        });
+        self.time = self.time.max(began);
     }
 
     fn change<T>(&mut self, of: u16, change: impl FnOnce(&mut Lane) -> T) -> T {
         let lane = self.lanes.entry(of).or_default();
-        let (tag, was_idle) = (lane.tag, lane.sleeping.is_empty());
+        let (place, was_idle) = (lane.place(), lane.sleeping.is_empty());
         let changed = change(lane);
         let is_idle = lane.sleeping.is_empty();
-        if (lane.tag, is_idle) != (tag, was_idle) {
-            self.order.remove(&(tag, of));
+        if (lane.place(), is_idle) != (place, was_idle) {
+            self.order.remove(&(place, of));
             if !is_idle {
-                self.order.insert((lane.tag, of));
+                self.order.insert((lane.place(), of));
             }
         }
         changed

@@ -17,7 +17,7 @@
 //! Under `fair-by` the waiters of a queue are in lanes, which take turns: see `line.rs`.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -63,9 +63,9 @@ pub(crate) struct QueueId {
 #[derive(Debug)]
 struct CountQueue {
     line: Line,
-    /// The waiters that were woken to ask and have no answer yet, the sum of their costs, and when
-    /// the last of them was woken.
-    asking: BTreeSet<Rank>,
+    /// The waiters that were woken to ask and have no answer yet, with the places at which their
+    /// claims found their lanes, the sum of their costs, and when the last of them was woken.
+    asking: BTreeMap<Rank, u64>,
     claimed: u64,
     woken_at: Instant,
     /// Before this instant no waiter fits unless units come back: by the last answer about the
@@ -101,6 +101,8 @@ pub(crate) struct WaitPlace {
     unpassed: Option<u64>,
     /// The `returns` of its queue when it was woken to ask.
     returns: AtomicU64,
+    /// Whether it asks when it is not its turn.
+    only_looks: bool,
     sleeper: Arc<Sleeper>,
 }
 
@@ -208,6 +210,7 @@ impl WaitQueues {
             early_until: None,
             unpassed: None,
             returns: AtomicU64::default(),
+            only_looks: false,
             sleeper,
         })
     }
@@ -239,7 +242,8 @@ impl WaitQueues {
     }
 
     /// The first of these queues in which somebody is overdue that came before the waiter at this
-    /// place, or before a newcomer; under lanes, in which anybody waits before a newcomer.
+    /// place, or before a newcomer; under lanes, in which anybody waits before a newcomer, or before
+    /// one that asks when it is not its turn.
     #[inline]
     pub(crate) fn before(
         &self,
@@ -265,10 +269,10 @@ impl WaitQueues {
         let is_before = |rank: &Rank| rank.is_overdue() && rank.arrival < arrival;
         ids.find(|id| match queues.of.get(id) {
             None => false,
-            Some(_) if has_lanes => place.is_none(),
+            Some(_) if has_lanes => place.is_none_or(|it| it.only_looks),
             Some(queue) => {
                 // Its own queue has woken it after those that ask.
-                let asking = queue.asking.first().filter(|_| own != Some(*id));
+                let asking = queue.asking.keys().next().filter(|_| own != Some(*id));
                 asking.is_some_and(is_before) || queue.line.first().as_ref().is_some_and(is_before)
             }
         })
@@ -307,21 +311,19 @@ impl Queues {
         self.of.range_mut(first..=last).map(|(_, queue)| queue)
     }
 
-    /// Takes a waiter out of its queue, and returns whether it was asking. An empty queue is
-    /// dropped.
-    fn leave(&mut self, (id, rank): (QueueId, Rank)) -> bool {
-        let Some(queue) = self.of.get_mut(&id) else {
-            return false;
-        };
+    /// Takes a waiter out of its queue, and returns the place of its claim, if it was asking. An
+    /// empty queue is dropped.
+    fn leave(&mut self, (id, rank): (QueueId, Rank)) -> Option<u64> {
+        let queue = self.of.get_mut(&id)?;
         queue.line.remove(rank);
-        let asked = queue.is_answered(rank);
+        let claim = queue.is_answered(rank);
         if queue.line.is_empty() && queue.asking.is_empty() {
             self.of.remove(&id);
             if self.of_count(id.count).next().is_none() {
                 self.listeners.remove(&id.count);
             }
         }
-        asked
+        claim
     }
 }
 
@@ -329,7 +331,7 @@ impl CountQueue {
     fn new(free_at: Instant, now: Instant) -> Self {
         Self {
             line: Line::default(),
-            asking: BTreeSet::new(),
+            asking: BTreeMap::new(),
             claimed: 0,
             woken_at: now,
             free_at,
@@ -354,21 +356,21 @@ impl CountQueue {
     fn wake(&mut self, rank: Rank, now: Instant) {
         if let Some(waiter) = self.line.remove(rank) {
             waiter.changed.notify_one();
-            self.line.grant(rank);
-            self.asking.insert(rank);
+            let place = self.line.claim(rank);
+            self.asking.insert(rank, place);
             self.claimed = self.claimed.saturating_add(rank.cost);
             self.woken_at = now;
         }
     }
 
-    /// This waiter has its answer, or leaves. Returns whether it was asking.
-    fn is_answered(&mut self, rank: Rank) -> bool {
-        let asked = self.asking.remove(&rank);
-        if asked {
+    /// This waiter has its answer, or leaves. Returns the place of its claim, if it was asking.
+    fn is_answered(&mut self, rank: Rank) -> Option<u64> {
+        let claim = self.asking.remove(&rank);
+        if claim.is_some() {
             self.claimed = self.claimed.saturating_sub(rank.cost);
             self.line.give_back(rank);
         }
-        asked
+        claim
     }
 
     /// Wakes as many waiters as these units suffice for. A waiter at no cost needs one unit, too:
@@ -398,6 +400,12 @@ impl CountQueue {
             }
             self.wake(rank, now);
         }
+    }
+
+    /// Whether this waiter was woken to ask, or nobody is before it.
+    fn is_next(&self, rank: Rank) -> bool {
+        let is_first = || self.asking.is_empty() && self.line.first() == Some(rank);
+        !self.line.contains(rank) || is_first()
     }
 
     /// What this waiter does now.
@@ -453,6 +461,8 @@ pub(crate) struct WaitBound {
 /// What a waiter does next.
 enum WaiterStep {
     Ask,
+    /// It has to ask, and it is not its turn.
+    Look,
     GiveUp,
     /// It checks again at this instant.
     At(Instant),
@@ -512,7 +522,7 @@ impl WaitPlace {
         }
         queue.line.notify_first();
         if let Some(before) = before.filter(|before| *before != (by.queue, rank)) {
-            let asked = queues.leave(before);
+            let asked = queues.leave(before).is_some();
             // It was woken to ask for that queue, and its question was about another one.
             if asked
                 && !same
@@ -550,10 +560,10 @@ impl WaitPlace {
         let left = left(at.0.count);
         let returns = self.returns.load(Ordering::Relaxed);
         let mut queues = lock(&self.queues.counts);
-        queues.leave(at);
+        let place = queues.leave(at);
         if let Some(queue) = queues.of.get_mut(&at.0) {
             let now = Instant::now();
-            queue.line.grant(at.1);
+            queue.line.admit(at.1, place.unwrap_or_default());
             queue.admitted += 1;
             queue.asked_at = now;
             if queue.returns == returns {
@@ -574,6 +584,7 @@ impl WaitPlace {
     /// room before that and no unit can come back. Once a second it also checks whether it
     /// `must_ask`.
     pub(crate) async fn turn(&mut self, bound: WaitBound, must_ask: impl Fn() -> bool) -> bool {
+        self.only_looks = false;
         loop {
             let (now, must) = (Instant::now(), must_ask());
             if self.overdue_at.is_some_and(|at| at <= now) && self.is_now_overdue() {
@@ -582,6 +593,10 @@ impl WaitPlace {
             }
             let wake_at = match self.look(now, bound, must) {
                 WaiterStep::Ask => return true,
+                WaiterStep::Look => {
+                    self.only_looks = true;
+                    return true;
+                }
                 WaiterStep::GiveUp => return false,
                 WaiterStep::At(instant) => instant.min(now + ASK_EVERY),
             };
@@ -624,12 +639,12 @@ impl WaitPlace {
         let Some(queue) = queues.of.get_mut(&id) else {
             return WaiterStep::Ask;
         };
-        let look = if must {
-            WaiterStep::Ask
-        } else {
-            queue.look(rank, now, bound)
+        let step = match must {
+            true if queue.is_next(rank) => WaiterStep::Ask,
+            true => WaiterStep::Look,
+            false => queue.look(rank, now, bound),
         };
-        if matches!(look, WaiterStep::Ask) {
+        if matches!(step, WaiterStep::Ask | WaiterStep::Look) {
             queue.wake(rank, now);
             self.returns.store(queue.returns, Ordering::Relaxed);
             if queue.refill.is_some() {
@@ -637,7 +652,7 @@ impl WaitPlace {
                 queue.line.notify_first();
             }
         }
-        look
+        step
     }
 }
 
@@ -656,7 +671,7 @@ impl Drop for WaitPlace {
         let Some(at) = self.at else {
             return;
         };
-        let asked = queues.leave(at);
+        let asked = queues.leave(at).is_some();
         if let Some(queue) = queues.of.get_mut(&at.0) {
             // The next waiter asks in its place.
             if asked {
