@@ -300,3 +300,157 @@ async fn lanes_that_a_reload_brings() {
     assert!(quiet.status == 200 && quiet.millis() < 1_100, "{quiet:?}");
     loud.iter().for_each(JoinHandle::abort);
 }
+
+/// What brings all who wait to ask at once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum AllAsk {
+    AfterReload,
+    AfterRaise,
+    /// The store answers nothing for so many milliseconds.
+    BehindStandstill(u64),
+}
+
+/// In memory, so many milliseconds away; it answers nothing until this instant.
+fn standing(round_trip: u64, until: Arc<Mutex<Instant>>) -> impl Store {
+    let way = Duration::from_micros(round_trip * 500);
+    let store = Stub::delayed(paused(), move || {
+        let until = *until.lock().expect("no panic");
+        (way + until.saturating_duration_since(Instant::now()), way)
+    });
+    store.capabilities_fn(|memory| memory.capabilities())
+}
+
+/// Of those of a loud tenant that wait for 5 a second, how many are admitted between the first
+/// answers of these others, that come at once so many milliseconds after all asked, and their turns.
+async fn passed_by(
+    rule: &Rule,
+    (store, stand, round_trip): (impl Store, impl Fn(u64), u64),
+    is_layer: bool,
+    (all_ask, after): (AllAsk, u64),
+    names: &[String],
+) -> usize {
+    let limits = Limits::new([rule.clone()]).store(store);
+    let served: Arc<Mutex<Vec<(Instant, usize)>>> = Arc::default();
+    let work = {
+        let (served, is_busy) = (
+            Arc::clone(&served),
+            rule.policies().iter().any(Policy::is_concurrent),
+        );
+        move |tenant| {
+            let now = Instant::now();
+            served.lock().expect("no panic").push((now, tenant));
+            sleep(millis(if is_busy { 200 } else { 0 }))
+        }
+    };
+    let handler = {
+        let work = work.clone();
+        async move |head: Parts| work(head.uri.path()[1..].parse().expect("a number")).await
+    };
+    let app = Router::new().fallback(handler);
+    let app = app.layer(limits.layer("p").wait(PATIENCE));
+    let call = |tenant: usize| {
+        let (app, name, work) = (app.clone(), names[tenant].clone(), work.clone());
+        let call = limits.check("p", Key::default()).fair_by(name.as_str());
+        let call = call.wait(PATIENCE).into_future();
+        tokio::spawn(async move {
+            if is_layer {
+                ask(&app, &format!("/{tenant}"), &format!("x-tenant: {name}")).await;
+            } else if let Ok(_admitted) = call.await {
+                work(tenant).await;
+            }
+        })
+    };
+    let loud: Vec<_> = (0..50).map(|_| call(0)).collect();
+    sleep(millis(1_040)).await;
+    let mut since = Instant::now();
+    match all_ask {
+        AllAsk::AfterReload => {
+            let rules = Rules::from([rule.clone(), owned_rule("q", 1, SECOND)]);
+            limits.rules().replace(rules);
+        }
+        AllAsk::AfterRaise => {
+            let raised = limits.raise("p", Key::default(), 1.001, 60 * SECOND, "ops");
+            raised.await.expect("it can be raised");
+        }
+        AllAsk::BehindStandstill(time) => {
+            stand(time);
+            since = Instant::now() + millis(time);
+        }
+    }
+    sleep(millis(after)).await;
+    since = since.max(Instant::now()) + millis(round_trip);
+    done((1..names.len()).map(call).collect::<Vec<_>>()).await;
+    loud.iter().for_each(JoinHandle::abort);
+    let served = served.lock().expect("no panic");
+    let turns = served.iter().filter(|(_, tenant)| *tenant > 0);
+    let last = turns.map(|(at, _)| *at).max().expect("a turn");
+    let passed = served
+        .iter()
+        .filter(|(at, it)| *it == 0 && *at > since && *at < last);
+    passed.count()
+}
+
+/// The lane of those who ask all at once pays for what it is served, and not for its questions.
+#[tokio::test(start_paused = true)]
+async fn who_asks_only_does_not_fall_behind() {
+    let (mut wrong, names) = (Vec::new(), tenants(6).await);
+    let alike = Algorithm::ALL.map(|algorithm| (format!("{algorithm:?}"), fair(algorithm, 5)));
+    let permits = fair(Algorithm::SlidingLog, 1_000).with_max_concurrent(1);
+    let permits = ("permits".to_owned(), permits.expect("permits"));
+    for (name, rule) in alike.into_iter().chain([permits]) {
+        for asks in [
+            (AllAsk::AfterReload, 1_300),
+            (AllAsk::AfterReload, 300),
+            (AllAsk::AfterReload, 970),
+            (AllAsk::AfterRaise, 1_300),
+            (AllAsk::BehindStandstill(900), 100),
+            (AllAsk::BehindStandstill(900), 910),
+            (AllAsk::BehindStandstill(900), 2_000),
+        ] {
+            for (round_trip, others) in [(0, 1), (2, 1), (30, 1), (2, 5)] {
+                for is_layer in [true, false] {
+                    let until = Arc::new(Mutex::new(Instant::now()));
+                    let store = standing(round_trip, Arc::clone(&until));
+                    let stand = |time| {
+                        *until.lock().expect("no panic") = Instant::now() + millis(time);
+                    };
+                    let store = (store, stand, round_trip);
+                    let passed = passed_by(&rule, store, is_layer, asks, &names[..=others]).await;
+                    if passed > others {
+                        let at = format!("{round_trip} ms, {others}, {is_layer}");
+                        wrong.push(format!("{name} {asks:?} {at}: {passed}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}: {wrong:#?}", wrong.len());
+}
+
+/// The same on Redis, which stands still for longer than its time-out.
+#[tokio::test]
+async fn who_asks_only_does_not_fall_behind_on_redis() {
+    let (server, store) = kit::near_within(SECOND).await;
+    let burst_1 = quota(5, SECOND).with_burst(1).expect("a burst");
+    let even = Rule::new("p", [burst_1])
+        .expect("valid")
+        .with_algorithm(Algorithm::Gcra);
+    let even = even.with_fair_by(Header::new("x-tenant"));
+    let rules = Algorithm::ALL.map(|algorithm| fair(algorithm, 5));
+    let names = std::thread::spawn(|| kit::paused_runtime().block_on(tenants(2)));
+    let names = names.join().expect("names");
+    let stand = |time| kit::run(&server, &format!("CLIENT PAUSE {time} ALL"));
+    let passed = |at: usize, rule: Rule, asks| {
+        let names = &names;
+        let store = store.clone().prefix(format!("{at}:"));
+        async move { passed_by(&rule, (store, stand, 0), at % 2 == 0, asks, names).await }
+    };
+    let reloads = rules.into_iter().cycle().take(8).enumerate();
+    let reloads = reloads.map(|(at, rule)| passed(at, rule, (AllAsk::AfterReload, 1_300)));
+    let reloads = join_all(reloads).await;
+    let mut all = reloads;
+    for at in 10..12 {
+        all.push(passed(at, even.clone(), (AllAsk::BehindStandstill(2_500), 2_600)).await);
+    }
+    assert!(all.iter().all(|it| *it <= 1), "{all:?}");
+}
