@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -52,6 +53,8 @@ struct Lane {
 pub(super) struct Sleeper {
     pub(super) changed: Notify,
     pub(super) since: Instant,
+    /// The hashes of the counts whose number of waiters it counts towards, and of its layer.
+    pub(super) bounded_by: SmallVec<[u64; 2]>,
 }
 
 impl Rank {

@@ -1,4 +1,4 @@
-//! The places of those that wait for one count.
+//! The places of those that wait for one count, or of one layer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +14,9 @@ pub(super) struct Places {
 
 /// A place: its lane, and when its waiter arrived.
 pub(super) type WaiterPlace = (u16, u64);
+
+/// A waiter whose place another one takes.
+pub(super) type Displaced = (WaiterPlace, Arc<Sleeper>);
 
 impl Places {
     pub(super) fn add(&mut self, (lane, arrival): WaiterPlace, sleeper: Arc<Sleeper>) {
@@ -45,17 +48,18 @@ impl Places {
         self.taken == 0
     }
 
-    /// Returns the place that one more of this lane takes from another waiter, where `max` are
-    /// taken: that of the youngest of the longest lane. It is `Some(None)` if one is free, and `None`
-    /// unless the longest lane stays at least as long as this one gets: else those of many lanes with
-    /// a waiter each would drive one another out.
-    pub(super) fn for_one_of(&self, lane: u16, max: usize) -> Option<Option<WaiterPlace>> {
+    /// Returns the waiter whose place one more of this lane takes, where `max` are taken: the
+    /// youngest of the longest lane. It is `Some(None)` if one is free, and `None` unless the longest
+    /// lane stays at least as long as this one gets: else those of many lanes with a waiter each
+    /// would drive one another out.
+    pub(super) fn for_one_of(&self, lane: u16, max: usize) -> Option<Option<Displaced>> {
         if self.taken < max {
             return Some(None);
         }
         let own = self.lanes.get(&lane).map_or(0, BTreeMap::len);
         let (longest, waiters) = self.lanes.iter().max_by_key(|(_, it)| it.len())?;
-        let (youngest, _) = waiters.last_key_value()?;
-        (own + 1 < waiters.len()).then_some(Some((*longest, *youngest)))
+        let (youngest, sleeper) = waiters.last_key_value()?;
+        let displaced = ((*longest, *youngest), Arc::clone(sleeper));
+        (own + 1 < waiters.len()).then_some(Some(displaced))
     }
 }

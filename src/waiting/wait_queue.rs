@@ -28,7 +28,7 @@ use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{Instant, timeout_at};
 
 use super::line::{Line, Rank, Sleeper};
-use super::places::Places;
+use super::places::{Places, WaiterPlace};
 use crate::sync::{OwnedTask, lock};
 
 /// The queues of all counts of a path. Clones are the same.
@@ -43,7 +43,7 @@ pub(crate) struct WaitQueues {
 #[derive(Debug, Default)]
 struct Queues {
     of: BTreeMap<QueueId, CountQueue>,
-    /// Those that wait, by the hash of each count that bounds their number.
+    /// Those that wait, by the hash of each count that bounds their number, and of their layer.
     places: HashMap<u64, Places>,
     /// Tasks that subscribe to the releases of permits, by the hash of their count.
     listeners: HashMap<u64, OwnedTask>,
@@ -87,8 +87,6 @@ pub(crate) struct WaitPlace {
     arrival: u64,
     /// The lane of which it takes up a place.
     lane: u16,
-    /// The hashes of the counts whose number of waiters it counts towards.
-    bounded_by: SmallVec<[u64; 1]>,
     /// Its queue, and its rank there. `None` until it was denied.
     at: Option<(QueueId, Rank)>,
     /// When it is overdue, by its answers. `None` while only fallbacks have denied it.
@@ -170,41 +168,45 @@ const MAX_ASKING: usize = 64;
 const MAX_ASKING_AGAIN: usize = 16;
 
 impl WaitQueues {
-    /// Returns a place if fewer than `max` requests wait for each of these counts, given by their
-    /// hashes, or more in another lane than in this one, of which the youngest is denied then.
+    /// Returns a place if fewer requests wait than each of these bounds says, for the count or in
+    /// the layer with this hash, or more in another lane than in this one, of which the youngest is
+    /// denied then.
     pub(crate) fn enter(
         &self,
-        bounded_by: impl Iterator<Item = u64>,
+        bounds: impl Iterator<Item = (u64, usize)>,
         lane: u16,
-        max: usize,
     ) -> Option<WaitPlace> {
-        let bounded_by: SmallVec<[u64; 1]> = bounded_by.collect();
+        let bounds: SmallVec<[(u64, usize); 2]> = bounds.collect();
         let mut queues = lock(&self.counts);
-        if max == 0 || self.are_closed() {
+        let place = (lane, queues.arrivals + 1);
+        let displaced = |queues: &Queues, (hash, max)| match queues.places.get(&hash) {
+            _ if max == 0 => None,
+            Some(places) if !places.has(place) => places.for_one_of(lane, max),
+            _ => Some(None),
+        };
+        let has_place = bounds.iter().all(|it| displaced(&queues, *it).is_some());
+        if !has_place || self.are_closed() {
             return None;
         }
-        let of_count = |hash| match queues.places.get(hash) {
-            Some(places) => places.for_one_of(lane, max),
-            None => Some(None),
-        };
-        let displaced: SmallVec<[_; 1]> = bounded_by.iter().map(of_count).collect::<Option<_>>()?;
         queues.arrivals += 1;
-        let arrival = queues.arrivals;
         let sleeper = Arc::new(Sleeper {
             changed: Notify::new(),
             since: Instant::now(),
+            bounded_by: bounds.iter().map(|(hash, _)| *hash).collect(),
         });
-        for (hash, displaced) in bounded_by.iter().zip(displaced) {
-            let places = queues.places.entry(*hash).or_default();
-            displaced.into_iter().for_each(|it| places.remove(it));
-            places.add((lane, arrival), Arc::clone(&sleeper));
+        for bound in bounds {
+            // Who makes room in one of them does so in all.
+            if let Some(Some((place, displaced))) = displaced(&queues, bound) {
+                queues.free(place, &displaced);
+            }
+            let places = queues.places.entry(bound.0).or_default();
+            places.add(place, Arc::clone(&sleeper));
         }
         self.waiting.fetch_add(1, Ordering::Release);
         Some(WaitPlace {
             queues: self.clone(),
-            arrival,
+            arrival: place.1,
             lane,
-            bounded_by,
             at: None,
             overdue_at: None,
             early_until: None,
@@ -309,6 +311,18 @@ impl Queues {
     fn of_count(&mut self, count: u64) -> impl Iterator<Item = &mut CountQueue> {
         let [first, last] = [0, u64::MAX].map(|quotas| QueueId { count, quotas });
         self.of.range_mut(first..=last).map(|(_, queue)| queue)
+    }
+
+    /// A waiter leaves, or another one takes its place.
+    fn free(&mut self, place: WaiterPlace, sleeper: &Sleeper) {
+        for hash in &sleeper.bounded_by {
+            if let Entry::Occupied(mut places) = self.places.entry(*hash) {
+                places.get_mut().remove(place);
+                if places.get().is_empty() {
+                    places.remove();
+                }
+            }
+        }
     }
 
     /// Takes a waiter out of its queue, and returns the place of its claim, if it was asking. An
@@ -547,7 +561,8 @@ impl WaitPlace {
 
     fn is_displaced(&self, queues: &Queues) -> bool {
         let place = (self.lane, self.arrival);
-        let mut places = self.bounded_by.iter().map(|hash| queues.places.get(hash));
+        let bounded_by = self.sleeper.bounded_by.iter();
+        let mut places = bounded_by.map(|hash| queues.places.get(hash));
         places.any(|it| it.is_none_or(|it| !it.has(place)))
     }
 
@@ -660,14 +675,7 @@ impl Drop for WaitPlace {
     fn drop(&mut self) {
         let mut queues = lock(&self.queues.counts);
         self.queues.waiting.fetch_sub(1, Ordering::Release);
-        for hash in &self.bounded_by {
-            if let Entry::Occupied(mut places) = queues.places.entry(*hash) {
-                places.get_mut().remove((self.lane, self.arrival));
-                if places.get().is_empty() {
-                    places.remove();
-                }
-            }
-        }
+        queues.free((self.lane, self.arrival), &self.sleeper);
         let Some(at) = self.at else {
             return;
         };

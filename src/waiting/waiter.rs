@@ -1,26 +1,27 @@
 //! A request or call that waits: how long it may, and when it asks again.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 use super::wait_queue::{ASK_EVERY, Lacking, Left, QueueId, WaitBound, WaitPlace, WaitQueues};
-use crate::in_flight_counter::{InFlight, InFlightCounter};
 use crate::jitter;
 
 /// The shortest and the longest pause before a request that may wait asks an overloaded store
 /// again.
 const OVERLOADED: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
 
-/// How long requests may wait, and how many. Clones share the count.
+/// How long requests may wait, and how many. Clones share the number.
 ///
 /// Every request asks when it arrives: only a denied request waits.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitLimits {
     pub(crate) up_to: Duration,
     pub(crate) max: usize,
-    waiting: InFlightCounter,
+    /// Stands among the hashes of counts for those that wait by these limits.
+    hash: u64,
 }
 
 /// Whether a take may wait, or has waited already.
@@ -55,7 +56,6 @@ pub(crate) struct Waiter {
     pub(crate) was_overloaded: bool,
     slot: Option<OwnedSemaphorePermit>,
     place: WaitPlace,
-    _counted: InFlight,
 }
 
 impl WaitLimits {
@@ -75,8 +75,8 @@ impl WaitLimits {
         lane: u16,
         since: Instant,
     ) -> Option<Box<Waiter>> {
-        let counted = self.waiting.try_acquire(self.max)?;
-        let place = queues.enter(bounded_by, lane, (self.max / 4).max(1))?;
+        let of_counts = bounded_by.map(|hash| (hash, (self.max / 4).max(1)));
+        let place = queues.enter(of_counts.chain([(self.hash, self.max)]), lane)?;
         Some(Box::new(Waiter {
             since,
             bound: WaitBound {
@@ -86,7 +86,6 @@ impl WaitLimits {
             was_overloaded: false,
             slot: None,
             place,
-            _counted: counted,
         }))
     }
 }
@@ -143,10 +142,11 @@ impl Waiter {
 
 impl Default for WaitLimits {
     fn default() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
             up_to: Duration::ZERO,
             max: Self::DEFAULT_MAX,
-            waiting: InFlightCounter::default(),
+            hash: LAST.fetch_add(1, Ordering::Relaxed),
         }
     }
 }
