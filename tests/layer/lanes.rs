@@ -454,3 +454,84 @@ async fn who_asks_only_does_not_fall_behind_on_redis() {
     }
     assert!(all.iter().all(|it| *it <= 1), "{all:?}");
 }
+
+/// Beside so many connections of one tenant, how many of 51 requests of three others are refused.
+async fn refused_beside(rule: Rule, connections: usize) -> usize {
+    let takes = rule.policies().iter().any(Policy::is_concurrent);
+    let limits = Limits::new([rule]).store(paused());
+    let handler = async move || sleep(millis(if takes { 100 } else { 0 })).await;
+    let app = Router::new().fallback(handler);
+    let app = app.layer(limits.layer("p").wait(30 * SECOND));
+    let of = tenants(4).await.into_iter();
+    let of: Vec<_> = of.map(|name| format!("x-tenant: {name}")).collect();
+    let loud = (0..connections).map(|at| {
+        let (app, of) = (app.clone(), of[0].clone());
+        tokio::spawn(async move {
+            sleep(millis(at as u64 % 100)).await;
+            loop {
+                if ask(&app, "/", &of).await.status != 200 {
+                    sleep(3 * SECOND).await;
+                }
+            }
+        })
+    });
+    let loud: Vec<_> = loud.collect();
+    sleep(millis(500)).await;
+    let quiet = of[1..].iter().map(|of| async {
+        let mut refused = 0;
+        for _ in 0..17 {
+            refused += usize::from(ask(&app, "/", of).await.status != 200);
+            sleep(millis(130)).await;
+        }
+        refused
+    });
+    let refused = join_all(quiet).await;
+    loud.iter().for_each(JoinHandle::abort);
+    refused.iter().sum()
+}
+
+/// The places of a layer are used up by one tenant: it makes room for others, whatever counts.
+#[tokio::test(start_paused = true)]
+async fn who_is_quiet_has_a_place_beside_a_crowd() {
+    let windows = fair(Algorithm::SlidingWindow, 20);
+    let permits = |rule: Rule| rule.with_max_concurrent(3).expect("permits");
+    let alone = permits(fair(Algorithm::SlidingWindow, 100_000));
+    let both = permits(windows.clone());
+    for (name, rule) in [("windows", windows), ("permits", alone), ("both", both)] {
+        assert_eq!(refused_beside(rule, 1_200).await, 0, "{name}");
+    }
+}
+
+/// The same where the crowd waits for counts of its own: of 600 users, or under four keys.
+#[tokio::test(start_paused = true)]
+async fn who_is_quiet_has_a_place_beside_a_crowd_of_keys() {
+    let of_user = Subject::new("user", Header::new("x-user")).limit(Quota::per_minute(1));
+    let of_all = Subject::new("all", Everyone).limit(Quota::per_second(2_000));
+    let users = Rule::joint("p", [of_user, of_all]).expect("valid");
+    let key = per_minute("p", 1).with_key(Header::new("x-user"));
+    for (rule, keys, times) in [(users, 600, 3), (key, 4, 400)] {
+        let limits = Limits::new([rule.with_fair_by(Header::new("x-tenant"))]).store(paused());
+        let app = app(limits.layer("p").wait(PATIENCE));
+        let of = tenants(2).await;
+        let crowd = (0..keys * times).map(|at| {
+            let user = at % keys;
+            start(
+                &app,
+                at / keys,
+                "/",
+                &format!("x-tenant: {}, x-user: {user}", of[0]),
+            )
+        });
+        let crowd: Vec<_> = crowd.collect();
+        sleep(SECOND).await;
+        assert_eq!(limits.snapshot().rules[0].waiting, 1_024);
+        let quiet = format!("x-tenant: {}, x-user: quiet", of[1]);
+        assert_eq!(ask(&app, "/", &quiet).await.status, 200);
+        let second = ask(&app, "/", &quiet).await;
+        assert!(
+            second.status == 200 && second.after > 58 * SECOND,
+            "{second:?}"
+        );
+        crowd.iter().for_each(JoinHandle::abort);
+    }
+}
