@@ -601,6 +601,15 @@ impl Decision {
         aged
     }
 
+    /// This denial, which says that its take fits after this time.
+    pub(crate) fn with_retry_after(mut self, time: Duration) -> Self {
+        self.retry_after = micros(time);
+        if let States::One(state) = &mut self.states {
+            state.reset_after = state.reset_after.max(self.retry_after);
+        }
+        self
+    }
+
     /// The decision about a take of this cost whose key is held for so long: this one, or where the
     /// hold is longer than its denial, this verdict.
     pub(crate) fn held_for(mut self, time: Duration, says: Verdict, cost: u64) -> Self {

@@ -74,6 +74,12 @@ struct CountQueue {
     asked_at: Instant,
     /// By the last answer, if it allowed its take and units come evenly.
     refill: Option<Refill>,
+    /// The same by any answer since units came back, for those who give up.
+    told: Option<Refill>,
+    /// The lowest cost of the denials that tell of times to come, and when it fits by the last one.
+    fits: Option<(u64, Instant)>,
+    /// Those whose time is over, and who give up unless the next answer says that it is their turn.
+    ending: Vec<Arc<Sleeper>>,
     /// How often units came back.
     returns: u64,
     /// How many of its waiters were admitted.
@@ -101,6 +107,8 @@ pub(crate) struct WaitPlace {
     returns: AtomicU64,
     /// Whether it asks when it is not its turn.
     only_looks: bool,
+    /// When its cost fits, by its last denial. `None` by that of a fallback, and if it only looked.
+    fits_at: Option<Instant>,
     sleeper: Arc<Sleeper>,
 }
 
@@ -118,6 +126,8 @@ pub(crate) struct Lacking {
     pub(crate) asked_at: Instant,
     /// When it is overdue, by this answer. `None` by that of a fallback.
     pub(crate) overdue_at: Option<Instant>,
+    /// `Some` if units come evenly.
+    pub(crate) refill: Option<Refill>,
 }
 
 /// What an answer that allows a take says about the waiters behind it.
@@ -143,7 +153,7 @@ pub(crate) struct Refill {
 impl Refill {
     /// When this number of units is available; for more than the limit, when that many have come if
     /// each is taken as it comes.
-    fn at(&self, units: u64) -> Instant {
+    pub(crate) fn at(&self, units: u64) -> Instant {
         let time = |units: u64| {
             let micros = u128::from(units) * u128::from(self.micros) / u128::from(self.units);
             Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
@@ -213,6 +223,7 @@ impl WaitQueues {
             unpassed: None,
             returns: AtomicU64::default(),
             only_looks: false,
+            fits_at: None,
             sleeper,
         })
     }
@@ -278,6 +289,20 @@ impl WaitQueues {
                 asking.is_some_and(is_before) || queue.line.first().as_ref().is_some_and(is_before)
             }
         })
+    }
+
+    /// When this cost fits in this queue if nobody asks but those whose questions are under way.
+    /// `refill` is by an answer of now.
+    pub(crate) fn fits_at(
+        &self,
+        id: QueueId,
+        cost: u64,
+        refill: Option<Refill>,
+    ) -> Option<Instant> {
+        let mut queues = lock(&self.counts);
+        let queue = queues.of.get_mut(&id)?;
+        queue.told = refill.or(queue.told);
+        queue.fits_at(cost)
     }
 
     /// Units of this count came back: the first waiter of each of its queues asks.
@@ -351,6 +376,9 @@ impl CountQueue {
             free_at,
             asked_at: now,
             refill: None,
+            told: None,
+            fits: None,
+            ending: Vec::new(),
             returns: 0,
             admitted: 0,
         }
@@ -361,6 +389,7 @@ impl CountQueue {
         let now = Instant::now();
         self.returns += 1;
         (self.free_at, self.refill) = (now, None);
+        (self.told, self.fits) = (None, None);
         if let Some(rank) = self.line.first() {
             self.wake(rank, now);
         }
@@ -381,6 +410,7 @@ impl CountQueue {
     fn is_answered(&mut self, rank: Rank) -> Option<u64> {
         let claim = self.asking.remove(&rank);
         if claim.is_some() {
+            self.ending.drain(..).for_each(|it| it.changed.notify_one());
             self.claimed = self.claimed.saturating_sub(rank.cost);
             self.line.give_back(rank);
         }
@@ -416,6 +446,16 @@ impl CountQueue {
         }
     }
 
+    /// When this cost fits if nobody asks but those whose questions are under way, as far as the
+    /// answers to others say. They take their units first, and the queues before it do not count.
+    fn fits_at(&self, cost: u64) -> Option<Instant> {
+        let told = self
+            .told
+            .map(|it| it.at(self.claimed.saturating_add(cost.max(1))));
+        let fits = self.fits.filter(|(of, _)| *of <= cost);
+        told.or(fits.map(|(_, at)| at))
+    }
+
     /// Whether this waiter was woken to ask, or nobody is before it.
     fn is_next(&self, rank: Rank) -> bool {
         let is_first = || self.asking.is_empty() && self.line.first() == Some(rank);
@@ -448,9 +488,18 @@ impl CountQueue {
                     self.wake(first, now);
                 }
             }
-        } else if is_over && first.is_some_and(|it| it != rank && it.is_overdue()) {
-            // It would pass that one with its last question.
-            return WaiterStep::GiveUp;
+        } else if let Some(until) = until
+            && is_over
+            && first.is_some_and(|it| it != rank && it.is_overdue())
+        {
+            // It would pass that one with its last question. At the end itself, as timers count,
+            // that one may still find units for both.
+            let past = until + Duration::from_millis(1);
+            return match self.asking.is_empty() {
+                true if now < past => WaiterStep::At(past),
+                false if now < until + PATIENCE => WaiterStep::End(until + PATIENCE),
+                _ => WaiterStep::GiveUp,
+            };
         }
         if is_over || ask_at <= now {
             self.wake(rank, now);
@@ -480,6 +529,8 @@ enum WaiterStep {
     GiveUp,
     /// It checks again at this instant.
     At(Instant),
+    /// The same, or as soon as a question that is under way has its answer.
+    End(Instant),
 }
 
 impl WaitPlace {
@@ -519,6 +570,18 @@ impl WaitPlace {
             queue.is_answered(*before);
         });
         queue.line.add(rank, Arc::clone(&self.sleeper));
+        self.fits_at = by.free_at.filter(|_| !crossed).and(by.overdue_at);
+        if !crossed {
+            queue.told = by.refill.or(queue.told);
+        }
+        if let Some(at) = self.fits_at
+            && queue
+                .fits
+                .is_none_or(|(cost, at)| by.cost <= cost || at <= now)
+        {
+            queue.fits = Some((by.cost, at));
+        }
+        self.returns.store(queue.returns, Ordering::Relaxed);
         let first = queue.line.first();
         let is_first = first == Some(rank);
         // Who has only looked was told nothing of those before it.
@@ -554,6 +617,16 @@ impl WaitPlace {
         timeout_at(until, slot).await.ok()?.ok()
     }
 
+    /// When its cost fits if nobody else asks, as far as is known.
+    pub(super) fn fits_at(&self) -> Option<Instant> {
+        let (id, rank) = self.at?;
+        let queues = lock(&self.queues.counts);
+        let queue = queues.of.get(&id)?;
+        let is_of_now = queue.returns == self.returns.load(Ordering::Relaxed);
+        let own = self.fits_at.filter(|_| is_of_now);
+        own.max(queue.fits_at(rank.cost))
+    }
+
     /// Whether it waits no more: nobody does, or a shorter lane has its place.
     pub(super) fn is_closed(&self) -> bool {
         self.is_displaced(&lock(&self.queues.counts)) || self.queues.are_closed()
@@ -582,7 +655,7 @@ impl WaitPlace {
             queue.admitted += 1;
             queue.asked_at = now;
             if queue.returns == returns {
-                queue.refill = left.refill;
+                (queue.refill, queue.told) = (left.refill, left.refill);
                 if left.only_return {
                     queue.free_at = now + ASK_EVERY;
                 }
@@ -613,11 +686,11 @@ impl WaitPlace {
                     return true;
                 }
                 WaiterStep::GiveUp => return false,
-                WaiterStep::At(instant) => instant.min(now + ASK_EVERY),
+                WaiterStep::At(at) | WaiterStep::End(at) => at.min(now + ASK_EVERY),
             };
             let overdue_at = self.overdue_at.filter(|at| *at > now);
-            let wake_at = bound
-                .until
+            let until = bound.until.filter(|at| *at > now);
+            let wake_at = until
                 .into_iter()
                 .chain(overdue_at)
                 .fold(wake_at, Instant::min);
@@ -666,6 +739,9 @@ impl WaitPlace {
                 queue.wake_due(now);
                 queue.line.notify_first();
             }
+        }
+        if let WaiterStep::End(_) = step {
+            queue.ending.push(Arc::clone(&self.sleeper));
         }
         step
     }

@@ -109,6 +109,11 @@ impl Waiter {
         true
     }
 
+    /// When its cost fits if nobody else asks, as far as is known.
+    pub(crate) fn fits_at(&self) -> Option<Instant> {
+        self.place.fits_at()
+    }
+
     /// Sleeps until it has to ask. Returns false if it gives up. Once `must_ask` is true it sleeps
     /// no longer than a second.
     pub(crate) async fn turn(&mut self, must_ask: impl Fn() -> bool) -> bool {

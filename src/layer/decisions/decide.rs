@@ -317,7 +317,8 @@ impl Decider {
         match waiting.answer {
             Ok(decision) => {
                 let age = waiting.answered_at.elapsed();
-                Outcome::Denied(waiting.take, decision.aged_by(age, decision.source()))
+                let denial = self.denied_for_good(&decision, age, &waiting.waiter);
+                Outcome::Denied(waiting.take, denial)
             }
             Err(error) => self.undecided(waiting.take, error),
         }
@@ -353,7 +354,11 @@ impl Decider {
         }
         let behind = moment.behind.filter(|_| decision.is_allowed());
         if let Some(queue) = behind {
-            decision = denied_behind(take, &decision, queue);
+            let at = asked.as_ref().map_or_else(Instant::now, |it| it.at);
+            let queues = self.path.open.queues();
+            decision = denied_behind(take, &decision, queue, at, |cost, refill| {
+                queues.fits_at(queue, cost, refill)
+            });
         }
         if decision.is_allowed() {
             let (store, path) = (Arc::clone(self.store()), Arc::clone(&self.path));

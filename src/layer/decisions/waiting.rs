@@ -73,6 +73,9 @@ impl Decider {
             free_at: behind.is_none().then_some(free_at),
             asked_at: at,
             overdue_at: overdue_at.filter(|_| is_told),
+            refill: left_of(take, decision, queue.count, at)
+                .refill
+                .filter(|_| is_told),
         };
         if !waiter.denied(lacking, may_return) {
             return None;
@@ -172,6 +175,30 @@ impl Decider {
     }
 }
 
+impl Decider {
+    /// What becomes of a take whose patience is over, or that lacks what comes too late. It is told
+    /// when its cost fits, by what others have heard since its own answer.
+    pub(super) fn denied_for_good(
+        &self,
+        answer: &Decision,
+        age: Duration,
+        waiter: &Waiter,
+    ) -> Decision {
+        if answer.is_busy() {
+            return answer.clone();
+        }
+        let denial = answer.aged_by(age, answer.source());
+        let Verdict::Denied { retry_after } = denial.verdict() else {
+            return denial;
+        };
+        let is_told = denial.source() != Source::Fallback;
+        let fits_at = waiter.fits_at().filter(|_| is_told);
+        let now = Instant::now();
+        let retry_after = fits_at.map_or(retry_after, |it| it.saturating_duration_since(now));
+        denial.with_retry_after(retry_after.max(MIN_SLEEP))
+    }
+}
+
 /// Returns what is left of the count with this hash, by the answer to a question of this instant. A
 /// take without such a count has nothing left of it.
 pub(super) fn left_of(take: &Take, decision: &Decision, hash: u64, asked_at: Instant) -> Left {
@@ -230,22 +257,36 @@ fn queue_of(count: Option<&CountAsk>) -> QueueId {
     }
 }
 
-/// The denial of a take that has only looked, since others are before it in this queue: where it
-/// fits, it may ask as soon as they have their answers.
-pub(super) fn denied_behind(take: &Take, look: &Decision, queue: QueueId) -> Decision {
-    let (mut retry_after, mut is_never) = (Duration::ZERO, false);
+/// The denial of a take that has only looked at this instant, since others are before it in this
+/// queue. `fits_at` returns when a cost fits there beside the questions that are under way.
+pub(super) fn denied_behind(
+    take: &Take,
+    look: &Decision,
+    queue: QueueId,
+    asked_at: Instant,
+    fits_at: impl Fn(u64, Option<Refill>) -> Option<Instant>,
+) -> Decision {
+    let (mut retry_after, mut is_never) = (MIN_SLEEP, false);
     let mut states = look.quotas().to_vec();
     for count in take.counts() {
         is_never |= count.spec().limits().any(|limit| limit < count.cost());
+        let refill = left_of(take, look, count.hash(), asked_at).refill;
+        let is_behind = queue_of(Some(count)) == queue;
+        let fits_at = match is_behind {
+            true => fits_at(count.cost(), refill),
+            false => refill.map(|it| it.at(count.cost())),
+        };
+        let fits_after = fits_at.map(|it| it.saturating_duration_since(asked_at));
+        retry_after = retry_after.max(fits_after.unwrap_or_default());
         for at in count.places(take.rule().counts()) {
             let Some(state) = states.get_mut(*at) else {
                 continue;
             };
             let lacks = state.remaining() < count.cost();
-            if lacks {
+            if lacks && fits_at.is_none() {
                 retry_after = retry_after.max(state.reset_after());
             }
-            *state = state.exceeded(lacks || queue_of(Some(count)) == queue);
+            *state = state.exceeded(lacks || is_behind);
         }
     }
     let verdict = match is_never {
