@@ -535,3 +535,46 @@ async fn who_is_quiet_has_a_place_beside_a_crowd_of_keys() {
         crowd.iter().for_each(JoinHandle::abort);
     }
 }
+
+/// Of 80 units a second, what a tenant gets in a minute whose callers wait so many milliseconds and
+/// pause so long, beside one whose callers wait 20 s. The clock stands on round numbers.
+async fn of_short_waits(algorithm: Algorithm, (wait, pause): (u64, u64), callers: usize) -> usize {
+    let limits = Limits::new([fair(algorithm, 80)]).store(paused());
+    let served = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let names = tenants(2).await;
+    let tasks = (0..2 * callers).map(|at| {
+        let (limits, served, tenant) = (limits.clone(), Arc::clone(&served), at % 2);
+        let name = names[tenant].clone();
+        tokio::spawn(async move {
+            loop {
+                let wait = millis([wait, 20_000][tenant]);
+                let call = limits.check("p", "k").fair_by(name.as_str()).wait(wait);
+                match call.await {
+                    Ok(_) => _ = served[tenant].fetch_add(1, Ordering::Relaxed),
+                    Err(_) => sleep(millis(pause)).await,
+                }
+            }
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    sleep(60 * SECOND).await;
+    tasks.iter().for_each(JoinHandle::abort);
+    served[0].load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_as_units_come_has_its_turn() {
+    for algorithm in [Algorithm::SlidingLog, Algorithm::FixedWindow] {
+        for callers in [1, 41] {
+            let odd = of_short_waits(algorithm, (907, 53), callers).await;
+            for round in [(900, 50), (950, 50), (1_000, 50), (500, 500), (900, 100)] {
+                let units = of_short_waits(algorithm, round, callers).await;
+                let is_alike = units.abs_diff(odd) * 50 <= odd;
+                assert!(
+                    is_alike,
+                    "{algorithm:?} {callers} {round:?}: {units} to {odd}"
+                );
+            }
+        }
+    }
+}

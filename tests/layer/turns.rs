@@ -173,3 +173,94 @@ async fn one_that_looked_keeps_its_place() {
         later.iter().for_each(JoinHandle::abort);
     }
 }
+
+/// What those are told whose patience ends, and when their cost fits, by a question right behind
+/// it, in milliseconds. Of 4 units a second, six wait for long, and two for 871 ms.
+async fn told_and_true(algorithm: Algorithm, round_trip: u64, lanes: bool) -> Vec<[u128; 2]> {
+    let limits = Limits::new([rule(algorithm, 4)]).store(store_at(round_trip));
+    let told: Arc<Mutex<Vec<[u128; 2]>>> = Arc::default();
+    let names = crate::lanes::tenants(2).await;
+    let tasks = (0..8).map(|at: u64| {
+        let (limits, told) = (limits.clone(), Arc::clone(&told));
+        let name = names[at as usize % 2].clone();
+        tokio::spawn(async move {
+            let wait = if at < 6 { PATIENCE } else { millis(871) };
+            loop {
+                let call = || limits.check("p", "k");
+                let asked = call().wait(wait);
+                let asked = if lanes {
+                    asked.fair_by(name.as_str())
+                } else {
+                    asked
+                };
+                if let Err(denied) = asked.await {
+                    let says = denied.retry_after().expect("a time").as_millis();
+                    let fits = match call().await {
+                        Err(it) => it.retry_after().expect("a time"),
+                        _ => Duration::ZERO,
+                    };
+                    told.lock()
+                        .expect("no panic")
+                        .push([says, fits.as_millis()]);
+                }
+                sleep(millis(if at < 6 { 0 } else { 13 })).await;
+            }
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    sleep(60 * SECOND).await;
+    tasks.iter().for_each(JoinHandle::abort);
+    std::mem::take(&mut *told.lock().expect("no panic"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_is_told_when_it_fits() {
+    for algorithm in Algorithm::ALL {
+        for round_trip in [0, 2, 30] {
+            for lanes in [false, true] {
+                let all = told_and_true(algorithm, round_trip, lanes).await;
+                let is_right = |[told, fits]: &[u128; 2]| {
+                    let most = fits + u128::from(round_trip) + 1;
+                    *told > 0 && (told * 10 >= fits * 8 || told + 15 >= *fits) && *told <= most
+                };
+                let wrong = all.iter().filter(|it| !is_right(it)).collect::<Vec<_>>();
+                // A question may be on its way that a queue does not know of.
+                let is_right = wrong.len() * 200 <= all.len() && all.len() > 100;
+                assert!(
+                    is_right,
+                    "{algorithm:?} {round_trip} {lanes}: {wrong:?} of {}",
+                    all.len()
+                );
+            }
+        }
+    }
+}
+
+/// At the instant at which one that has given up was told to come, it is allowed, and denied before.
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_is_served_when_it_comes_again() {
+    for algorithm in Algorithm::ALL {
+        for wait in [9_500, 15_000] {
+            let quota = quota(1, 10 * SECOND).with_burst(1).expect("a burst");
+            let rule = Rule::new("p", [quota])
+                .expect("valid")
+                .with_algorithm(algorithm);
+            let limits = Limits::new([rule]).store(paused());
+            let call = |wait| limits.check("p", "k").wait(wait);
+            call(Duration::ZERO).await.expect("a unit");
+            sleep(millis(500)).await;
+            let other = tokio::spawn(call(PATIENCE).into_future());
+            sleep(millis(500)).await;
+            let Err(refused) = call(millis(wait)).await else {
+                panic!("{algorithm:?} {wait}: the other one has its turn");
+            };
+            let told = refused.retry_after().expect("a time");
+            assert!(other.await.is_ok_and(|it| it.is_ok()));
+            sleep(told - millis(1)).await;
+            let case = format!("{algorithm:?} {wait}: {told:?}");
+            assert!(call(Duration::ZERO).await.is_err(), "{case}");
+            sleep(millis(1)).await;
+            assert!(call(Duration::ZERO).await.is_ok(), "{case}");
+        }
+    }
+}
