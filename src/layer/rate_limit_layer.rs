@@ -448,7 +448,9 @@ impl RateLimitLayer {
     /// may come back: the rule has [`refund-on`](Rule::with_refund_on), the layer has
     /// [`refund_if`](Self::refund_if), the rule says that handlers
     /// [settle](Rule::with_settling) (which quotas with a
-    /// [cost of their own](crate::rule::Policy::with_cost) are not), or only a permit is missing.
+    /// [cost of their own](crate::rule::Policy::with_cost) are not), or only a permit is missing. So
+    /// it is where units come evenly, and those that it finds waiting, and that wait as long as it
+    /// does, use them until its time is over: a raise later in that time comes too late for it.
     ///
     /// While it waits, a request keeps no instance of the inner service ready. Where several layers
     /// around a handler let a request wait, the bounds of inner layers begin when it began to wait

@@ -46,6 +46,20 @@ struct Lane {
     /// What its questions under way ask for.
     claimed: u64,
     sleeping: BTreeMap<Rank, Arc<Sleeper>>,
+    late: LateArrivals,
+}
+
+/// What those of a lane ask for that came last, and whose time ends about the same.
+#[derive(Debug, Default)]
+struct LateArrivals {
+    /// The first of them.
+    since: u64,
+    /// When the time of one of them ends first. `None`: never.
+    end: Option<Instant>,
+    max_cost: u64,
+    /// What they cost, and of these the ones that are overdue.
+    cost: u64,
+    overdue: u64,
 }
 
 /// Wakes a waiter, which came then.
@@ -53,6 +67,8 @@ struct Lane {
 pub(super) struct Sleeper {
     pub(super) changed: Notify,
     pub(super) since: Instant,
+    /// When it gives up. `None` for a waiter without a limit.
+    pub(super) until: Option<Instant>,
     /// The hashes of the counts whose number of waiters it counts towards, and of its layer.
     pub(super) bounded_by: SmallVec<[u64; 2]>,
 }
@@ -80,6 +96,26 @@ impl Lane {
     }
 }
 
+impl LateArrivals {
+    fn add(&mut self, rank: Rank, until: Option<Instant>) {
+        if rank.arrival >= self.since {
+            self.end = self.end.into_iter().chain(until).min();
+            self.max_cost = self.max_cost.max(rank.cost);
+            self.cost = self.cost.saturating_add(rank.cost);
+            let overdue = rank.cost * u64::from(rank.is_overdue());
+            self.overdue = self.overdue.saturating_add(overdue);
+        }
+    }
+
+    fn remove(&mut self, rank: Rank) {
+        if rank.arrival >= self.since {
+            self.cost = self.cost.saturating_sub(rank.cost);
+            let overdue = rank.cost * u64::from(rank.is_overdue());
+            self.overdue = self.overdue.saturating_sub(overdue);
+        }
+    }
+}
+
 impl Line {
     pub(super) fn add(&mut self, rank: Rank, sleeper: Arc<Sleeper>) {
         let time = self.time;
@@ -87,12 +123,47 @@ impl Line {
             if lane.sleeping.is_empty() {
                 lane.tag = lane.tag.max(time.saturating_sub(lane.claimed));
             }
+            lane.late.add(rank, sleeper.until);
             lane.sleeping.insert(rank, sleeper)
         });
     }
 
     pub(super) fn remove(&mut self, rank: Rank) -> Option<Arc<Sleeper>> {
-        self.change(rank.lane, |lane| lane.sleeping.remove(&rank))
+        self.change(rank.lane, |lane| {
+            let removed = lane.sleeping.remove(&rank)?;
+            lane.late.remove(rank);
+            Some(removed)
+        })
+    }
+
+    /// What those ask for that stay before a newcomer of this lane and cost until its time is over,
+    /// and whom it cannot pass, or only those that are overdue: never too much. `has_units` says
+    /// whether units come behind one instant and not behind another one.
+    pub(super) fn ahead(
+        &mut self,
+        (lane, arrival, cost): (u16, u64, u64),
+        until: Instant,
+        only_overdue: bool,
+        has_units: impl Fn(Instant, Instant) -> bool,
+    ) -> u64 {
+        let Some(Lane { late, .. }) = self.lanes.get_mut(&lane) else {
+            return 0;
+        };
+        if late
+            .end
+            .is_some_and(|end| end < until && has_units(end, until))
+        {
+            // They may leave before, and then those units are for it.
+            *late = LateArrivals {
+                since: arrival,
+                ..LateArrivals::default()
+            };
+        }
+        match only_overdue {
+            _ if cost < late.max_cost => 0,
+            true => late.overdue,
+            false => late.cost,
+        }
     }
 
     /// This one asks. Returns the place that its lane had.
@@ -164,6 +235,10 @@ impl Line {
     pub(super) fn contains(&self, rank: Rank) -> bool {
         let lane = self.lanes.get(&rank.lane);
         lane.is_some_and(|it| it.sleeping.contains_key(&rank))
+    }
+
+    pub(super) fn has_lanes(&self) -> bool {
+        self.lanes.len() > 1
     }
 
     /// Whether somebody sleeps at a lower cost.

@@ -151,6 +151,16 @@ pub(crate) struct Refill {
 }
 
 impl Refill {
+    /// How many units have come by this instant, from any one on.
+    fn come_by(&self, at: Instant) -> i128 {
+        let units = |time: Duration| time.as_micros() as i128 * i128::from(self.units);
+        let micros = i128::from(self.micros);
+        match at.checked_duration_since(self.full_at) {
+            Some(later) => units(later) / micros,
+            None => -(units(self.full_at - at) + micros - 1) / micros,
+        }
+    }
+
     /// When this number of units is available; for more than the limit, when that many have come if
     /// each is taken as it comes.
     pub(crate) fn at(&self, units: u64) -> Instant {
@@ -185,6 +195,7 @@ impl WaitQueues {
         &self,
         bounds: impl Iterator<Item = (u64, usize)>,
         lane: u16,
+        until: Option<Instant>,
     ) -> Option<WaitPlace> {
         let bounds: SmallVec<[(u64, usize); 2]> = bounds.collect();
         let mut queues = lock(&self.counts);
@@ -202,6 +213,7 @@ impl WaitQueues {
         let sleeper = Arc::new(Sleeper {
             changed: Notify::new(),
             since: Instant::now(),
+            until,
             bounded_by: bounds.iter().map(|(hash, _)| *hash).collect(),
         });
         for bound in bounds {
@@ -282,7 +294,10 @@ impl WaitQueues {
         let is_before = |rank: &Rank| rank.is_overdue() && rank.arrival < arrival;
         ids.find(|id| match queues.of.get(id) {
             None => false,
-            Some(_) if has_lanes => place.is_none_or(|it| it.only_looks),
+            // Calls may have lanes of their own.
+            Some(queue) if has_lanes || queue.line.has_lanes() => {
+                place.is_none_or(|it| it.only_looks)
+            }
             Some(queue) => {
                 // Its own queue has woken it after those that ask.
                 let asking = queue.asking.keys().next().filter(|_| own != Some(*id));
@@ -303,6 +318,20 @@ impl WaitQueues {
         let queue = queues.of.get_mut(&id)?;
         queue.told = refill.or(queue.told);
         queue.fits_at(cost)
+    }
+
+    /// Whether units come too late until this instant for a newcomer that was denied so, since they
+    /// come evenly, and others of its lane are before it.
+    pub(crate) fn are_late(&self, by: &Lacking, until: Instant) -> bool {
+        let mut queues = lock(&self.counts);
+        let arrival = queues.arrivals + 1;
+        let (Some(refill), Some(queue)) = (by.refill, queues.of.get_mut(&by.queue)) else {
+            return false;
+        };
+        let has_units = |from, to| refill.come_by(from) < refill.come_by(to);
+        let (of, only_looked) = ((by.lane, arrival, by.cost), by.free_at.is_none());
+        let ahead = queue.line.ahead(of, until, only_looked, has_units);
+        ahead > 0 && refill.at(ahead.saturating_add(by.cost.max(1))) > until
     }
 
     /// Units of this count came back: the first waiter of each of its queues asks.

@@ -76,11 +76,13 @@ impl WaitLimits {
         since: Instant,
     ) -> Option<Box<Waiter>> {
         let of_counts = bounded_by.map(|hash| (hash, (self.max / 4).max(1)));
-        let place = queues.enter(of_counts.chain([(self.hash, self.max)]), lane)?;
+        let bounds = of_counts.chain([(self.hash, self.max)]);
+        let until = since.checked_add(self.up_to);
+        let place = queues.enter(bounds, lane, until)?;
         Some(Box::new(Waiter {
             since,
             bound: WaitBound {
-                until: since.checked_add(self.up_to),
+                until,
                 may_return: false,
             },
             was_overloaded: false,

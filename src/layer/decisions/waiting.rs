@@ -56,7 +56,6 @@ impl Decider {
             free_at.unwrap_or_else(|| at + Duration::from_secs(u32::MAX.into()))
         };
         let may_return = self.may_return(take, decision);
-        let mut waiter = self.waiter(wait, asked, take)?;
         // What a fallback says is capped.
         let is_told = decision.source() != Source::Fallback;
         let (queue, cost, left) = lacking(take, decision, behind);
@@ -65,6 +64,7 @@ impl Decider {
             Some(_) => Some(at),
             None => at.checked_add(retry_after),
         };
+        let refill = left_of(take, decision, queue.count, at).refill;
         let lacking = Lacking {
             queue,
             lane: lane_in(take),
@@ -73,10 +73,16 @@ impl Decider {
             free_at: behind.is_none().then_some(free_at),
             asked_at: at,
             overdue_at: overdue_at.filter(|_| is_told),
-            refill: left_of(take, decision, queue.count, at)
-                .refill
-                .filter(|_| is_told),
+            refill: refill.filter(|_| is_told),
         };
+        if let Wait::May(since) = wait
+            && let Some(until) = since.unwrap_or(at).checked_add(self.waiting.up_to)
+            && !may_return
+            && self.path.open.queues().are_late(&lacking, until)
+        {
+            return None;
+        }
+        let mut waiter = self.waiter(wait, asked, take)?;
         if !waiter.denied(lacking, may_return) {
             return None;
         }
