@@ -245,6 +245,8 @@ async fn who_gives_up_is_served_when_it_comes_again() {
             let rule = Rule::new("p", [quota])
                 .expect("valid")
                 .with_algorithm(algorithm);
+            // Else it would be refused at once.
+            let rule = rule.with_settling(true);
             let limits = Limits::new([rule]).store(paused());
             let call = |wait| limits.check("p", "k").wait(wait);
             call(Duration::ZERO).await.expect("a unit");
@@ -263,4 +265,88 @@ async fn who_gives_up_is_served_when_it_comes_again() {
             assert!(call(Duration::ZERO).await.is_ok(), "{case}");
         }
     }
+}
+
+/// What becomes of these calls (when they come, their costs, patience and lanes, in milliseconds)
+/// at an even pace of 20 a second: how long each took, and whether it was served.
+async fn paced(store: impl Store, calls: &[[u64; 4]], may_return: bool) -> Vec<(u128, bool)> {
+    let quota = quota(20, SECOND).with_burst(20).expect("a burst");
+    let rule = Rule::new("p", [quota]).expect("valid");
+    let rule = rule
+        .with_algorithm(Algorithm::Gcra)
+        .with_settling(may_return);
+    let limits = Limits::new([rule]).store(store);
+    limits.check("p", "k").cost(20).await.expect("a burst");
+    let calls = calls.iter().map(|[at, cost, patience, lane]| {
+        let call = limits.check("p", "k").cost(*cost).wait(millis(*patience));
+        let call = if *lane > 0 {
+            call.fair_by(format!("{lane}"))
+        } else {
+            call
+        };
+        let (call, at) = (call.into_future(), millis(*at));
+        tokio::spawn(async move {
+            sleep(at).await;
+            let came = Instant::now();
+            let is_served = call.await.is_ok();
+            (came.elapsed().as_millis(), is_served)
+        })
+    });
+    done(calls.collect::<Vec<_>>()).await
+}
+
+/// Who cannot be served in time behind others is refused at once.
+#[tokio::test(start_paused = true)]
+async fn who_comes_too_late_for_an_even_pace_is_refused_at_once() {
+    let of_80 = |lane| vec![[0, 1, 2_000, lane]; 80];
+    for lane in [0, 1] {
+        for round_trip in [0, 2, 30] {
+            let all = paced(store_at(round_trip), &of_80(lane), false).await;
+            let served = all.iter().filter(|(_, is_served)| *is_served).count();
+            assert_eq!(served, 40, "{lane} {round_trip}");
+            // Of those before it one may be asking, or be passed.
+            let is_late = |it: &&(u128, bool)| !it.1 && it.0 > round_trip.into();
+            let late = all.iter().filter(is_late).count();
+            assert!(
+                late <= usize::from(round_trip == 30),
+                "{lane} {round_trip}: {late}"
+            );
+        }
+    }
+}
+
+/// Nobody is refused who would be served if it waited on, as it does where units may return.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_refused_who_would_be_served() {
+    let mut at_once = [0, 0];
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let (costs, spread, lanes) = (1 + random.below(4), random.below(400), random.below(3));
+        let waits = [[2_000; 3], [500, 1_000, 2_000]][random.below(2) as usize];
+        let calls = (0..80).map(|_| {
+            let patience = waits[random.below(3) as usize];
+            [
+                random.below(1 + spread),
+                1 + random.below(costs),
+                patience,
+                random.below(1 + lanes),
+            ]
+        });
+        let calls: Vec<_> = calls.collect();
+        let [waits, refuses] = [
+            paced(paused(), &calls, true).await,
+            paced(paused(), &calls, false).await,
+        ];
+        let would = waits.iter().zip(&refuses).zip(&calls);
+        let wrong: Vec<_> = would
+            .filter(|((one, other), _)| one.1 && !other.1)
+            .collect();
+        if !wrong.is_empty() {
+            eprintln!("EE {seed} {costs} {spread} {lanes}: {wrong:?}");
+        }
+        for (at, all) in [waits, refuses].iter().enumerate() {
+            at_once[at] += all.iter().filter(|it| **it == (0, false)).count();
+        }
+    }
+    assert!(at_once[0] == 0 && at_once[1] > 100, "{at_once:?}");
 }
