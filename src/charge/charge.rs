@@ -15,6 +15,7 @@ use crate::question::Ask;
 use crate::store::{Store, StoreFuture};
 use crate::sync::lock;
 use crate::take::Take;
+use crate::waiting::Turn;
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///
@@ -84,6 +85,8 @@ pub(super) struct ChargeState {
     length: Option<u64>,
     /// Is alive while a clone may give units back: denials then say that units may come back.
     open: Weak<OpenCharge>,
+    /// The turn that its request had, if its lane has paid for it.
+    turn: Option<Box<Turn>>,
 }
 
 impl Charge {
@@ -211,12 +214,41 @@ impl Charge {
     /// have been.
     fn close(&self, what: GiveBack, given_back: u64) {
         if let Some(open) = lock(&self.inner.state).open.upgrade() {
-            let take = self.take();
-            let receipt = self.inner.decision.receipt_or_none();
-            open.close(|count| match what.units_in(take, count, given_back) {
-                Some(units) => units,
-                None => receipt.counts().get(count).map_or(0, Receipt::units),
-            });
+            open.close(|count| self.units_in(count, what, given_back));
+        }
+    }
+
+    /// How many units are given back in its count at this place, if so many of the request's cost
+    /// are.
+    fn units_in(&self, count: usize, what: GiveBack, units: u64) -> u64 {
+        let receipt = self.inner.decision.receipt_or_none();
+        match what.units_in(self.take(), count, units) {
+            Some(units) => units,
+            None => receipt.counts().get(count).map_or(0, Receipt::units),
+        }
+    }
+
+    /// The lane of its request has paid for this turn.
+    pub(crate) fn paid_by(&self, turn: Option<Turn>) {
+        lock(&self.inner.state).turn = turn.map(Box::new);
+    }
+
+    /// The lane of its request pays what was used beyond the reservation, and gets the rest back.
+    fn settle_turn(&self, what: GiveBack, path: &PathState, settled: Settled) {
+        let turn = lock(&self.inner.state).turn.take();
+        let of = |turn: &Turn| {
+            let mut counts = self.take().counts().iter();
+            counts.position(|it| it.hash() == turn.queue.count)
+        };
+        if let Some((turn, count)) = turn.and_then(|it| of(&it).map(|count| (it, count))) {
+            // Else it would use for nothing what is forgiven.
+            let used = settled.charged.saturating_add(settled.forgiven);
+            let units_in = |units| self.units_in(count, what, units);
+            let (more, back) = match used {
+                0 => (0, units_in(settled.given_back)),
+                _ => (units_in(used), 0),
+            };
+            path.open.queues().settle(&turn, more, back);
         }
     }
 
@@ -513,6 +545,8 @@ impl Refund {
             path.counters.refunded(settled.given_back);
             path.counters.owed(settled.charged, settled.forgiven);
         }
+        // Before units that came back wake the next one.
+        path.inspect(|it| self.charge.settle_turn(self.what, it, settled));
         self.charge.close(self.what, settled.given_back);
         if self.is_awaited {
             self.charge.note_settled(self.what, settled);

@@ -192,6 +192,20 @@ impl Line {
         self.time = self.time.max(began);
     }
 
+    /// Who was admitted has used more units than its lane has paid for, or gave some of them back. It
+    /// gives back none of what others have waited for since.
+    pub(super) fn settle(&mut self, of: u16, more: u64, back: u64) {
+        let time = self.time;
+        self.change(of, |lane| {
+            let least = lane.tag.min(time);
+            lane.tag = lane
+                .tag
+                .saturating_add(more)
+                .saturating_sub(back)
+                .max(least);
+        });
+    }
+
     fn change<T>(&mut self, of: u16, change: impl FnOnce(&mut Lane) -> T) -> T {
         let lane = self.lanes.entry(of).or_default();
         let (place, was_idle) = (lane.place(), lane.sleeping.is_empty());

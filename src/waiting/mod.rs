@@ -21,5 +21,5 @@ mod wait_queue;
 mod waiter;
 
 pub(crate) use line::lane_of;
-pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill, WaitQueues};
+pub(crate) use wait_queue::{Lacking, Left, QueueId, Refill, Turn, WaitQueues};
 pub(crate) use waiter::{Wait, WaitLimits, Waiter};

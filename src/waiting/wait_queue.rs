@@ -49,6 +49,8 @@ struct Queues {
     listeners: HashMap<u64, OwnedTask>,
     /// How many places were given so far.
     arrivals: u64,
+    /// How many queues there were so far.
+    born: u64,
 }
 
 /// A queue: the store gives all its waiters the same answer, but for their cost.
@@ -62,6 +64,8 @@ pub(crate) struct QueueId {
 
 #[derive(Debug)]
 struct CountQueue {
+    /// Which of the path's queues it is.
+    number: u64,
     line: Line,
     /// The waiters that were woken to ask and have no answer yet, with the places at which their
     /// claims found their lanes, the sum of their costs, and when the last of them was woken.
@@ -128,6 +132,14 @@ pub(crate) struct Lacking {
     pub(crate) overdue_at: Option<Instant>,
     /// `Some` if units come evenly.
     pub(crate) refill: Option<Refill>,
+}
+
+/// The turn of an admitted request, for which its lane has paid.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) queue: QueueId,
+    number: u64,
+    lane: u16,
 }
 
 /// What an answer that allows a take says about the waiters behind it.
@@ -320,6 +332,17 @@ impl WaitQueues {
         queue.fits_at(cost)
     }
 
+    /// The request of this turn has used so many units more than its lane has paid for, or gave so
+    /// many back. If nobody of its queue waits any more, that is over.
+    pub(crate) fn settle(&self, turn: &Turn, more: u64, back: u64) {
+        let mut queues = lock(&self.counts);
+        let queue = queues.of.get_mut(&turn.queue);
+        if let Some(queue) = queue.filter(|it| it.number == turn.number) {
+            queue.line.settle(turn.lane, more, back);
+            queue.line.notify_first();
+        }
+    }
+
     /// Whether units come too late until this instant for a newcomer that was denied so, since they
     /// come evenly, and others of its lane are before it.
     pub(crate) fn are_late(&self, by: &Lacking, until: Instant) -> bool {
@@ -396,8 +419,9 @@ impl Queues {
 }
 
 impl CountQueue {
-    fn new(free_at: Instant, now: Instant) -> Self {
+    fn new(number: u64, free_at: Instant, now: Instant) -> Self {
         Self {
+            number,
             line: Line::default(),
             asking: BTreeMap::new(),
             claimed: 0,
@@ -590,8 +614,11 @@ impl WaitPlace {
         let crossed = same && queue.is_some_and(|queue| queue.returns != returns);
         let free_at = by.free_at.filter(|_| !crossed).unwrap_or(now);
         // Enter the new queue before leaving the old one: an empty queue is dropped.
-        let queue = queues.of.entry(by.queue);
-        let queue = queue.or_insert_with(|| CountQueue::new(free_at, now));
+        let Queues { of, born, .. } = &mut *queues;
+        let queue = of.entry(by.queue).or_insert_with(|| {
+            *born += 1;
+            CountQueue::new(*born, free_at, now)
+        });
         if !same {
             self.unpassed = self.unpassed.map(|_| queue.admitted);
         }
@@ -669,32 +696,34 @@ impl WaitPlace {
     }
 
     /// The request was allowed. `left` returns what is left of the count with this hash, for which
-    /// it has waited.
-    pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> Left) {
-        let Some(at) = self.at.take() else {
-            return;
-        };
+    /// it has waited. Its lane pays for it, if others wait on.
+    pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> Left) -> Option<Turn> {
+        let at = self.at.take()?;
         let left = left(at.0.count);
         let returns = self.returns.load(Ordering::Relaxed);
         let mut queues = lock(&self.queues.counts);
         let place = queues.leave(at);
-        if let Some(queue) = queues.of.get_mut(&at.0) {
-            let now = Instant::now();
-            queue.line.admit(at.1, place.unwrap_or_default());
-            queue.admitted += 1;
-            queue.asked_at = now;
-            if queue.returns == returns {
-                (queue.refill, queue.told) = (left.refill, left.refill);
-                if left.only_return {
-                    queue.free_at = now + ASK_EVERY;
-                }
+        let queue = queues.of.get_mut(&at.0)?;
+        let now = Instant::now();
+        queue.line.admit(at.1, place.unwrap_or_default());
+        queue.admitted += 1;
+        queue.asked_at = now;
+        if queue.returns == returns {
+            (queue.refill, queue.told) = (left.refill, left.refill);
+            if left.only_return {
+                queue.free_at = now + ASK_EVERY;
             }
-            match queue.refill {
-                Some(_) => queue.wake_due(now),
-                None => queue.wake_fitting(left.units, now),
-            }
-            queue.line.notify_first();
         }
+        match queue.refill {
+            Some(_) => queue.wake_due(now),
+            None => queue.wake_fitting(left.units, now),
+        }
+        queue.line.notify_first();
+        Some(Turn {
+            queue: at.0,
+            number: queue.number,
+            lane: at.1.lane,
+        })
     }
 
     /// Waits until it has to ask. Returns false if it gives up: its time is over, or there is no

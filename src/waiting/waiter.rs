@@ -6,7 +6,9 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
-use super::wait_queue::{ASK_EVERY, Lacking, Left, QueueId, WaitBound, WaitPlace, WaitQueues};
+use super::wait_queue::{
+    ASK_EVERY, Lacking, Left, QueueId, Turn, WaitBound, WaitPlace, WaitQueues,
+};
 use crate::jitter;
 
 /// The shortest and the longest pause before a request that may wait asks an overloaded store
@@ -142,8 +144,8 @@ impl Waiter {
     }
 
     /// The request was allowed: the waiters behind it may find units, too.
-    pub(crate) fn allowed(self, left: impl FnOnce(u64) -> Left) {
-        self.place.allowed(left);
+    pub(crate) fn allowed(self, left: impl FnOnce(u64) -> Left) -> Option<Turn> {
+        self.place.allowed(left)
     }
 }
 

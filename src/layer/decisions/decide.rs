@@ -380,7 +380,8 @@ impl Decider {
                     let since = waiter.since;
                     if let Some(AskedAt { at, .. }) = &asked {
                         let (take, decision) = (charge.take(), charge.decision());
-                        waiter.allowed(|count| left_of(take, decision, count, *at));
+                        let turn = waiter.allowed(|count| left_of(take, decision, count, *at));
+                        charge.paid_by(turn.filter(|_| take.lane.is_some()));
                     }
                     Some(since)
                 }
