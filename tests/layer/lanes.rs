@@ -578,3 +578,64 @@ async fn a_wait_that_ends_as_units_come_has_its_turn() {
         }
     }
 }
+
+/// How handlers say what they have used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Says {
+    Settles,
+    /// Every other one gives back its reservation.
+    Refunds,
+    Meters,
+}
+
+/// Of 100 units a second, what two tenants with 40 callers each have used in so many seconds. Each
+/// request uses 20 for 50 ms; those of the first one reserve all, those of the second one this.
+async fn used(says: Says, reserved: u64, seconds: u64, algorithm: Algorithm) -> [usize; 2] {
+    let rule = fair(algorithm, 100).with_settling(true);
+    let limits = Limits::new([rule]).store(paused());
+    let used = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let names = tenants(2).await;
+    let tasks = (0..80).map(|at| {
+        let (limits, used, tenant) = (limits.clone(), Arc::clone(&used), at % 2);
+        let name = names[tenant].clone();
+        tokio::spawn(async move {
+            for number in at / 2.. {
+                let cost = [20, reserved][tenant];
+                let call = limits.check("p", "k").cost(cost).fair_by(name.as_str());
+                let admitted = call.wait(PATIENCE).await.expect("patience");
+                let charge = admitted.charge.expect("a charge");
+                let meter = (says == Says::Meters).then(|| charge.meter());
+                sleep(millis(50)).await;
+                let keeps = says != Says::Refunds || tenant == 0 || number % 2 == 0;
+                match meter {
+                    Some(meter) => meter.add(20),
+                    None if keeps => _ = charge.settle(20).await.expect("an answer"),
+                    None => _ = charge.refund().await.expect("an answer"),
+                }
+                let units = if keeps { 20 } else { 0 };
+                used[tenant].fetch_add(units, Ordering::Relaxed);
+            }
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    sleep(Duration::from_secs(seconds)).await;
+    tasks.iter().for_each(JoinHandle::abort);
+    [0, 1].map(|at| used[at].load(Ordering::Relaxed))
+}
+
+/// A lane pays for what its requests use, and not for what they reserve.
+#[tokio::test(start_paused = true)]
+async fn lanes_share_what_is_used() {
+    for algorithm in [Algorithm::SlidingLog, Algorithm::Gcra] {
+        for (says, reserved) in [
+            (Says::Settles, 1),
+            (Says::Meters, 1),
+            (Says::Settles, 40),
+            (Says::Refunds, 20),
+        ] {
+            let [one, other] = used(says, reserved, 60, algorithm).await;
+            let is_alike = one.abs_diff(other) * 20 <= one;
+            assert!(is_alike, "{algorithm:?} {says:?} {reserved}: {one} {other}");
+        }
+    }
+}
