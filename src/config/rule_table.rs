@@ -1,6 +1,7 @@
 //! The table `[rules.<path>]`: a rule with its quotas and its plans. What a list of
 //! `quotas` says of keys and subjects is in `subjects.rs`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -368,7 +369,7 @@ fn with_plans(
     let of_plans = plans.entries("a table of plans")?.map(|(name, table)| {
         table.only(
             "a table with quotas",
-            &[QUOTA_KEYS, MAX_CONCURRENT, "quotas unlimited"],
+            &[QUOTA_KEYS, MAX_CONCURRENT, "quotas unlimited fair-weight"],
         )?;
         if name.is_empty() {
             return Err(table.mistake(RuleError::EmptyPlan));
@@ -388,9 +389,17 @@ fn with_plans(
             }
             Ok(policy)
         });
-        let policies = policies.collect::<Result<_, _>>()?;
+        let policies = policies.collect::<Result<Arc<[_]>, _>>()?;
         let list = table.get("quotas").unwrap_or_else(|| table.clone());
-        let quotas = list.check(Quotas::for_rule(rule.path(), policies))?;
+        let weight = table.read("fair-weight", |it| {
+            it.number_in(1..=1_000, "expected 1 to 1,000")
+        })?;
+        let quotas = match weight.unwrap_or(1) {
+            weight if policies.is_empty() => Quotas::of_fair_weight(weight),
+            weight => Quotas::for_rule(rule.path(), policies)
+                .and_then(|quotas| quotas.with_fair_weight(weight)),
+        };
+        let quotas = list.check(quotas)?;
         let quotas = table.set("unlimited", quotas, |quotas, names| {
             let (list, name) = ("a list of subjects", "the name of a subject");
             Ok(quotas.unlimited(names.texts(list, name, Some)?))
@@ -456,7 +465,7 @@ fn entries<'a>(
             });
             entries.collect::<Result<_, _>>()?
         }
-        (None, false) if permits.is_some() => Vec::new(),
+        (None, false) if permits.is_some() || has_any(table, "fair-weight") => Vec::new(),
         (None, false) => {
             let message = "no quota, expected max-count and window, quotas, or max-concurrent";
             return Err(table.mistake(message));

@@ -185,6 +185,14 @@ impl Rule {
         }
     }
 
+    /// That of the plan, which a request of this rule has in its lane.
+    pub(crate) fn fair_weight(&self) -> u16 {
+        match &self.choice.chosen {
+            Chosen::Own => 1,
+            Chosen::Plan(PlanQuotas { quotas, .. }) | Chosen::Value(quotas) => quotas.fair_weight(),
+        }
+    }
+
     pub(super) fn derived(&self) -> &DerivedRules {
         self.resolved().derived.get_or_init(|| {
             let of_plans = self.settings.plans.iter().map(|_| OnceLock::new());
@@ -248,7 +256,7 @@ impl Rule {
                 all.push(policy);
             }
         }
-        self.choosing(Chosen::Value(Quotas::hashed(all.into(), Arc::default())))
+        self.choosing(Chosen::Value(Quotas::hashed(all.into(), Arc::default(), 1)))
     }
 
     /// Whether a plan may say this time zone for a quota.

@@ -25,6 +25,7 @@ pub struct Quotas {
     policies: Arc<[Policy]>,
     /// Subjects that have no quotas.
     unlimited: Arc<[Arc<str>]>,
+    fair_weight: u16,
     /// Of all that tells them apart: plans are looked up for each request.
     hash: u64,
 }
@@ -33,7 +34,7 @@ impl PartialEq for Quotas {
     fn eq(&self, other: &Self) -> bool {
         let is_same = Arc::ptr_eq(&self.policies, &other.policies);
         (is_same || self.hash == other.hash && self.policies == other.policies)
-            && self.unlimited == other.unlimited
+            && (&self.unlimited, self.fair_weight) == (&other.unlimited, other.fair_weight)
     }
 }
 
@@ -68,18 +69,23 @@ impl Quotas {
 
     /// Quotas of which some have names. Errors name the others as in a rule of this path.
     pub(crate) fn for_rule(path: &str, quotas: Arc<[Policy]>) -> Result<Self, RuleError> {
-        let quotas = Self::hashed(quotas, Arc::default());
+        let quotas = Self::hashed(quotas, Arc::default(), 1);
         check_policies(&quotas.policies(path))?;
         Ok(quotas)
     }
 
-    pub(super) fn hashed(policies: Arc<[Policy]>, unlimited: Arc<[Arc<str>]>) -> Self {
+    pub(super) fn hashed(
+        policies: Arc<[Policy]>,
+        unlimited: Arc<[Arc<str>]>,
+        fair_weight: u16,
+    ) -> Self {
         let mut hasher = DefaultHasher::new();
-        (&policies, &unlimited).hash(&mut hasher);
+        (&policies, &unlimited, fair_weight).hash(&mut hasher);
         let hash = hasher.finish();
         Self {
             policies,
             unlimited,
+            fair_weight,
             hash,
         }
     }
@@ -103,7 +109,46 @@ impl Quotas {
     #[must_use]
     pub fn unlimited<Name: Into<Arc<str>>>(self, subjects: impl IntoIterator<Item = Name>) -> Self {
         let unlimited = subjects.into_iter().map(Into::into).collect();
-        Self::hashed(self.policies, unlimited)
+        Self::hashed(self.policies, unlimited, self.fair_weight)
+    }
+
+    /// A plan that leaves all quotas of its rule as they are: its requests have this
+    /// [weight](Self::with_fair_weight).
+    ///
+    /// ```
+    /// use tidegate::rule::Quotas;
+    /// use tidegate::{Header, Quota, Rule};
+    ///
+    /// let rule = Rule::new("model", [Quota::per_second(100)])?
+    ///     .with_fair_by(Header::new("x-tenant"))
+    ///     .with_plan("pro", Quotas::of_fair_weight(3)?)?;
+    /// # let _ = rule;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`with_fair_weight`](Self::with_fair_weight).
+    pub fn of_fair_weight(weight: u16) -> Result<Self, RuleError> {
+        Self::hashed(Arc::default(), Arc::default(), 1).with_fair_weight(weight)
+    }
+
+    /// How much more the requests of this plan are served than those of one with the weight 1, where
+    /// lanes take [turns](crate::Rule::with_fair_by): 1 to 1,000. A lane that always waits gets its
+    /// weight of the sum of all that do. Default: 1.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError::FairWeight`] for another number.
+    pub fn with_fair_weight(self, weight: u16) -> Result<Self, RuleError> {
+        match weight {
+            1..=MAX_FAIR_WEIGHT => Ok(Self::hashed(self.policies, self.unlimited, weight)),
+            _ => Err(RuleError::FairWeight(weight)),
+        }
+    }
+
+    pub(super) fn fair_weight(&self) -> u16 {
+        self.fair_weight
     }
 
     pub(super) fn unlimited_subjects(&self) -> &[Arc<str>] {
@@ -127,6 +172,8 @@ impl Quotas {
         policies
     }
 }
+
+pub(crate) const MAX_FAIR_WEIGHT: u16 = 1_000;
 
 /// Whether these can be the policies of one rule.
 pub(super) fn check_policies(policies: &[Policy]) -> Result<(), RuleError> {

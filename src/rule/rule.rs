@@ -147,8 +147,8 @@ impl Rule {
     /// share a quota: each has a lane, and the lane that was served least goes next, by what its
     /// requests cost. Those without such a key share a lane. Lanes are 1,024, by a hash. Where the
     /// places of those that wait are used up, the longest lane gives one to a shorter lane. Beside
-    /// others that wait a newcomer waits for the turn of its lane, also where units are free; the
-    /// `Retry-After` of one that is denied there says when all units are back, at the latest.
+    /// others that wait a newcomer waits for the turn of its lane, also where units are free. Plans
+    /// may have [weights](super::Quotas::with_fair_weight).
     ///
     /// It holds within a process. Who sends many values of a key that is not authenticated has as
     /// many turns. Default: cheaper requests go first, until others are overdue.

@@ -20,6 +20,9 @@ pub enum RuleError {
     /// Two quotas of one subject and cost have the same window.
     #[error("\"{0}\" is a second quota of one window, expected one: the smaller max decides")]
     SameWindow(String),
+    /// A [weight](super::Quotas::with_fair_weight) is 0 or more than 1,000.
+    #[error("the weight {0}, expected 1 to 1,000")]
+    FairWeight(u16),
     /// There are no subjects, or more than 8.
     #[error("{0} subjects, expected 1 to {MAX_SUBJECTS}")]
     NumberOfSubjects(usize),

@@ -10,6 +10,8 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::wait_queue::Lacking;
+
 /// How many lanes there are for keys; those without one have another.
 const LANES: u16 = 1_024;
 
@@ -27,24 +29,30 @@ pub(super) struct Rank {
     pub(super) arrival: u64,
     pub(super) cost: u64,
     pub(super) lane: u16,
+    pub(super) weight: u16,
+}
+
+/// How far units of this weight move the tag of a lane, so that a thousandth of one is exact enough.
+fn step(units: u64, weight: u16) -> u128 {
+    (u128::from(units) << 20) / u128::from(weight)
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Line {
     lanes: BTreeMap<u16, Lane>,
     /// The lanes in which somebody sleeps, by their places.
-    order: BTreeSet<(u64, u16)>,
+    order: BTreeSet<(u128, u16)>,
     /// Where the lane of the last that was admitted stood: a lane that was idle begins there. Were
     /// it moved by questions, it would run ahead of the lanes whenever all ask at once.
-    time: u64,
+    time: u128,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
     /// What it has paid.
-    tag: u64,
+    tag: u128,
     /// What its questions under way ask for.
-    claimed: u64,
+    claimed: u128,
     sleeping: BTreeMap<Rank, Arc<Sleeper>>,
     late: LateArrivals,
 }
@@ -74,14 +82,25 @@ pub(super) struct Sleeper {
 }
 
 impl Rank {
-    pub(super) fn new(lane: u16, arrival: u64, cost: u64, is_overdue: bool) -> Self {
+    pub(super) fn new(by: &Lacking, arrival: u64) -> Self {
         Self {
-            is_passable: !is_overdue,
-            passed_by: if is_overdue { 0 } else { cost },
+            is_passable: true,
+            passed_by: by.cost,
             arrival,
-            cost,
-            lane,
+            cost: by.cost,
+            lane: by.lane,
+            weight: by.weight,
         }
+    }
+
+    /// This one, which is overdue from now on.
+    pub(super) fn overdue(mut self) -> Self {
+        (self.is_passable, self.passed_by) = (false, 0);
+        self
+    }
+
+    fn step(&self) -> u128 {
+        step(self.cost.max(1), self.weight)
     }
 
     pub(super) fn is_overdue(&self) -> bool {
@@ -91,7 +110,7 @@ impl Rank {
 
 impl Lane {
     /// Its place among the lanes.
-    fn place(&self) -> u64 {
+    fn place(&self) -> u128 {
         self.tag.saturating_add(self.claimed)
     }
 }
@@ -167,26 +186,26 @@ impl Line {
     }
 
     /// This one asks. Returns the place that its lane had.
-    pub(super) fn claim(&mut self, rank: Rank) -> u64 {
+    pub(super) fn claim(&mut self, rank: Rank) -> u128 {
         self.change(rank.lane, |lane| {
             let place = lane.place();
-            lane.claimed = lane.claimed.saturating_add(rank.cost.max(1));
+            lane.claimed = lane.claimed.saturating_add(rank.step());
             place
         })
     }
 
     /// It has its answer, or leaves.
     pub(super) fn give_back(&mut self, rank: Rank) {
-        let back = |lane: &mut Lane| lane.claimed = lane.claimed.saturating_sub(rank.cost.max(1));
+        let back = |lane: &mut Lane| lane.claimed = lane.claimed.saturating_sub(rank.step());
         self.change(rank.lane, back);
     }
 
     /// It was admitted, with a claim that found its lane at this place: its lane pays for it.
-    pub(super) fn admit(&mut self, rank: Rank, place: u64) {
+    pub(super) fn admit(&mut self, rank: Rank, place: u128) {
         let began = self.change(rank.lane, |lane| {
             // Others of its lane may ask before it and be denied.
             let began = lane.tag.min(place);
-            lane.tag = lane.tag.saturating_add(rank.cost.max(1));
+            lane.tag = lane.tag.saturating_add(rank.step());
             began
         });
         self.time = self.time.max(began);
@@ -194,8 +213,8 @@ impl Line {
 
     /// Who was admitted has used more units than its lane has paid for, or gave some of them back. It
     /// gives back none of what others have waited for since.
-    pub(super) fn settle(&mut self, of: u16, more: u64, back: u64) {
-        let time = self.time;
+    pub(super) fn settle(&mut self, (of, weight): (u16, u16), more: u64, back: u64) {
+        let (time, [more, back]) = (self.time, [more, back].map(|it| step(it, weight)));
         self.change(of, |lane| {
             let least = lane.tag.min(time);
             lane.tag = lane

@@ -69,7 +69,7 @@ struct CountQueue {
     line: Line,
     /// The waiters that were woken to ask and have no answer yet, with the places at which their
     /// claims found their lanes, the sum of their costs, and when the last of them was woken.
-    asking: BTreeMap<Rank, u64>,
+    asking: BTreeMap<Rank, u128>,
     claimed: u64,
     woken_at: Instant,
     /// Before this instant no waiter fits unless units come back: by the last answer about the
@@ -121,6 +121,8 @@ pub(crate) struct WaitPlace {
 pub(crate) struct Lacking {
     pub(crate) queue: QueueId,
     pub(crate) lane: u16,
+    /// That of its plan in the lane.
+    pub(crate) weight: u16,
     pub(crate) cost: u64,
     /// The units that are left for waiters of a lower cost.
     pub(crate) left: u64,
@@ -140,6 +142,7 @@ pub(crate) struct Turn {
     pub(crate) queue: QueueId,
     number: u64,
     lane: u16,
+    weight: u16,
 }
 
 /// What an answer that allows a take says about the waiters behind it.
@@ -338,7 +341,7 @@ impl WaitQueues {
         let mut queues = lock(&self.counts);
         let queue = queues.of.get_mut(&turn.queue);
         if let Some(queue) = queue.filter(|it| it.number == turn.number) {
-            queue.line.settle(turn.lane, more, back);
+            queue.line.settle((turn.lane, turn.weight), more, back);
             queue.line.notify_first();
         }
     }
@@ -404,7 +407,7 @@ impl Queues {
 
     /// Takes a waiter out of its queue, and returns the place of its claim, if it was asking. An
     /// empty queue is dropped.
-    fn leave(&mut self, (id, rank): (QueueId, Rank)) -> Option<u64> {
+    fn leave(&mut self, (id, rank): (QueueId, Rank)) -> Option<u128> {
         let queue = self.of.get_mut(&id)?;
         queue.line.remove(rank);
         let claim = queue.is_answered(rank);
@@ -460,7 +463,7 @@ impl CountQueue {
     }
 
     /// This waiter has its answer, or leaves. Returns the place of its claim, if it was asking.
-    fn is_answered(&mut self, rank: Rank) -> Option<u64> {
+    fn is_answered(&mut self, rank: Rank) -> Option<u128> {
         let claim = self.asking.remove(&rank);
         if claim.is_some() {
             self.ending.drain(..).for_each(|it| it.changed.notify_one());
@@ -605,7 +608,8 @@ impl WaitPlace {
             self.early_until = by.overdue_at.and_then(|at| at.checked_add(round_trip));
         }
         let is_overdue = self.unpassed.is_some() || self.overdue_at.is_some_and(|at| at <= now);
-        let rank = Rank::new(by.lane, self.arrival, by.cost, is_overdue);
+        let rank = Rank::new(&by, self.arrival);
+        let rank = if is_overdue { rank.overdue() } else { rank };
         let before = self.at.replace((by.queue, rank));
         // Units may have come back since the store answered its question.
         let returns = self.returns.load(Ordering::Relaxed);
@@ -723,6 +727,7 @@ impl WaitPlace {
             queue: at.0,
             number: queue.number,
             lane: at.1.lane,
+            weight: at.1.weight,
         })
     }
 
@@ -768,7 +773,7 @@ impl WaitPlace {
         let Some(sleeper) = queue.line.remove(rank) else {
             return false;
         };
-        let rank = Rank::new(rank.lane, rank.arrival, rank.cost, true);
+        let rank = rank.overdue();
         queue.line.add(rank, sleeper);
         self.at = Some((id, rank));
         true

@@ -68,6 +68,7 @@ impl Decider {
         let lacking = Lacking {
             queue,
             lane: lane_in(take),
+            weight: take.rule().fair_weight(),
             cost,
             left,
             free_at: behind.is_none().then_some(free_at),
