@@ -634,8 +634,65 @@ async fn lanes_share_what_is_used() {
             (Says::Refunds, 20),
         ] {
             let [one, other] = used(says, reserved, 60, algorithm).await;
-            let is_alike = one.abs_diff(other) * 20 <= one;
+            let is_alike = one.abs_diff(other) <= 400;
             assert!(is_alike, "{algorithm:?} {says:?} {reserved}: {one} {other}");
+        }
+    }
+}
+
+/// Of 100 units a second, what lanes of the weights 1, 2 and 4 were served in so many seconds.
+async fn weighted(algorithm: &str, cost: u64, callers: usize, seconds: u64) -> [usize; 3] {
+    let max = 100 * cost;
+    let text = format!(
+        "[rules.p]\nmax-count = {max}\nwindow = \"1s\"\nalgorithm = \"{algorithm}\"\n\
+         fair-by = \"header:x-tenant\"\n[rules.p.plans]\n2 = {{ fair-weight = 2 }}\n\
+         4 = {{ max-count = {max}, window = \"1s\", fair-weight = 4 }}\n"
+    );
+    let limits = of_toml(&text).store(paused());
+    let served = Arc::new([const { AtomicUsize::new(0) }; 3]);
+    let names = tenants(3).await;
+    let tasks = (0..3 * callers).map(|at| {
+        let (limits, served, tenant) = (limits.clone(), Arc::clone(&served), at % 3);
+        let name = names[tenant].clone();
+        tokio::spawn(async move {
+            loop {
+                let call = limits.check("p", "k").cost(cost).fair_by(name.as_str());
+                let call = match tenant {
+                    0 => call,
+                    _ => call.plan(["", "2", "4"][tenant]),
+                };
+                // Those of all lanes together may have no place.
+                match call.wait(PATIENCE).await {
+                    Ok(_) => _ = served[tenant].fetch_add(1, Ordering::Relaxed),
+                    Err(_) => sleep(SECOND).await,
+                }
+                yield_now().await;
+            }
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    sleep(Duration::from_secs(seconds)).await;
+    tasks.iter().for_each(JoinHandle::abort);
+    [0, 1, 2].map(|at| served[at].load(Ordering::Relaxed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_share_by_their_weights() {
+    for (algorithm, callers) in [
+        ("gcra", 20),
+        ("sliding-log", 100),
+        ("sliding-window", 100),
+        ("fixed-window", 100),
+    ] {
+        for cost in [1, 1_000_000_000_000] {
+            let served = weighted(algorithm, cost, callers, 60).await;
+            let sum: usize = served.iter().sum();
+            let is_share = |(served, weight): (&usize, usize)| {
+                let share = sum * weight / 7;
+                served.abs_diff(share) * 100 <= share * 3
+            };
+            let are_shares = served.iter().zip([1, 2, 4]).all(is_share);
+            assert!(are_shares && sum > 5_900, "{algorithm} {cost}: {served:?}");
         }
     }
 }
