@@ -46,7 +46,9 @@ impl Now {
     fn rules(self) -> Rules {
         let of = |max| {
             let rule = owned_rule("p", max, SECOND).with_algorithm(Algorithm::SlidingLog);
-            rule.with_refund_on(["error"]).expect("an outcome")
+            let rule = rule.with_refund_on(["error"]).expect("an outcome");
+            let double = Quotas::of_fair_weight(2).expect("a weight");
+            rule.with_plan("2", double).expect("a plan")
         };
         let some = |rule: Rule| Rules::from([rule]);
         match self {
@@ -78,7 +80,8 @@ struct World {
     /// Whether calls say their lanes.
     has_lanes: bool,
     lanes: Vec<String>,
-    /// How much more one lane was served than another one, by both, while calls of both waited.
+    /// How much more one lane was served and kept than another one was served, by both, in halves by
+    /// the weights of plans, while calls of both waited.
     ahead: RefCell<HashMap<(u64, u64), i64>>,
     /// Who was admitted before an older one that has waited for a window.
     passed: RefCell<Vec<(Instant, Waiting, Waiting)>>,
@@ -90,6 +93,13 @@ struct Waiting {
     came: Instant,
     cost: u64,
     lane: u64,
+    weight: i64,
+}
+
+impl Waiting {
+    fn step(&self) -> i64 {
+        2 * self.cost.max(1) as i64 / self.weight
+    }
 }
 
 /// Another store, on a runtime of its own. The time of the test stands still while it is asked.
@@ -184,13 +194,21 @@ impl World {
         let mut ahead = self.ahead.borrow_mut();
         let waits = |lane| waiting.iter().any(|it| it.lane == lane && it.cost <= max);
         for lane in (0..3).filter(|lane| *lane != one.lane) {
-            let cost = one.cost.max(1) as i64;
-            *ahead.entry((one.lane, lane)).or_default() += cost;
-            *ahead.entry((lane, one.lane)).or_default() -= cost;
+            *ahead.entry((one.lane, lane)).or_default() += one.step();
+            *ahead.entry((lane, one.lane)).or_default() -= one.step();
         }
         ahead.retain(|(one, other), _| waits(*one) && waits(*other));
-        let farthest = ahead.iter().find(|(_, units)| units.abs() > 4);
+        let farthest = ahead.iter().find(|(_, halves)| **halves > 8);
         assert!(farthest.is_none(), "{farthest:?} {waiting:?}");
+    }
+
+    /// Its lane gets back what it has paid, if others wait on.
+    fn gives_back(&self, one: Waiting) {
+        for ((lane, _), ahead) in self.ahead.borrow_mut().iter_mut() {
+            if *lane == one.lane {
+                *ahead -= one.step();
+            }
+        }
     }
 
     /// The handler begins within the poll that heard the decision, so under the rule of that.
@@ -227,12 +245,16 @@ impl World {
             came,
             cost,
             lane,
+            weight: 1 + i64::from(random.is(50)),
         };
         self.waiting.borrow_mut().push(one);
         let leaves = Leaves(&self, number);
         let mut call = self.limits.call("p").cost(cost).wait(patience);
         if self.has_lanes {
             call = call.fair_by(self.lanes[lane as usize].as_str());
+        }
+        if one.weight > 1 {
+            call = call.plan("2");
         }
         let ran = call.try_run(async || {
             drop(leaves);
@@ -245,6 +267,9 @@ impl World {
             let _ends = Ends(Rc::clone(&runs));
             sleep(takes).await;
             is_given_back.set(fails);
+            if fails {
+                self.gives_back(one);
+            }
             if fails { Err(()) } else { Ok(()) }
         });
         let denied = match ran.await {
