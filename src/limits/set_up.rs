@@ -160,7 +160,11 @@ impl Limits {
     /// [warning](WarningKind::NoTurns).
     pub fn verify(&self) -> Result<(), VerifyError> {
         let rules = self.rules.load();
-        for rule in rules.iter().filter(|it| !it.is_shadow()) {
+        let is_on = |path| rules.get(path).is_some();
+        for rule in rules
+            .iter()
+            .filter(|it| is_on(it.path()) && !it.is_shadow())
+        {
             let admits_some = rule.quotas().iter().all(|it| it.max() > 0);
             if admits_some && self.paths.lacks_turns(rule) {
                 let warning = Warning::named(WarningKind::NoTurns, "wait");

@@ -183,7 +183,8 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
             quota["in_flight"] = is_known.then_some(in_flight).into();
             1
         } else {
-            quota["reset_in_s"] = state.reset_after().as_secs_f64().into();
+            let reset = is_known.then(|| state.reset_after().as_secs_f64());
+            quota["reset_in_s"] = reset.into();
             policy.cost().unwrap_or(rule.cost())
         };
         fits &= state.remaining() >= cost || target.is_other(policy);

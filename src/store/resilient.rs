@@ -269,8 +269,8 @@ impl<S: Store> Resilient<S> {
     /// # What it may admit
     ///
     /// The fallback limits a quota of `max` units to `floor(max * share)` in its window, and to
-    /// `max` in `window / share`, at most [ten years](crate::Quota::MAX_WINDOW). Under GCRA it
-    /// limits the burst to `floor(burst * share)`, and refills `max * share` in a window. A request
+    /// `max` in `window / share`, or in [ten years](crate::Quota::MAX_WINDOW) where that is less.
+    /// Under GCRA it limits the burst to `floor(burst * share)`, and refills `max * share` in a window. A request
     /// above the first number is admitted, and charged whole, where nothing else counts in the
     /// window. So no choice of costs, of their order, or of another max of the same window gives a
     /// key more than the share, or than one request; and who mixes costs may wait up to `window /
@@ -344,7 +344,7 @@ impl<S: Store> Resilient<S> {
 
     /// How many keys the fallback counts at most. Default: 100,000. A path that alone has keys gets
     /// all but an eighth of them; beside others, a new key while it has fewer than are free. So a
-    /// flood of invented keys at one path denies nobody at another.
+    /// flood of invented keys at one path leaves room at others.
     pub fn fallback_keys(mut self, max_keys: usize) -> Self {
         self.options_mut().fallback_keys = max_keys;
         self

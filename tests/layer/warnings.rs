@@ -748,6 +748,7 @@ async fn turns_that_nobody_takes() {
             Some(SECOND),
             "key",
         ),
+        (format!("{fair}enabled = false\n"), None, ""),
         (joint(all), Some(SECOND), ""),
         (joint(""), Some(SECOND), "key"),
     ] {

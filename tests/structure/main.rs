@@ -54,7 +54,7 @@ const BORDERS: &[(&str, &str)] = &[
     ),
     ("take", "decision key question rule"),
     // Who waits: no rule, no key and no decision.
-    ("waiting", "in_flight_counter jitter sync"),
+    ("waiting", "jitter sync"),
     // Numbers of requests, and what has happened lately: no store and no charge.
     (
         "metrics",

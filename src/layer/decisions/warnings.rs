@@ -9,8 +9,8 @@ use crate::rule::{Rule, SharedRules, WeakRules};
 use crate::sync::{OwnedTask, lock};
 use crate::warning::{Warning, WarningKind};
 
-/// The mark of extractors that say none, which may be of any two.
-const UNNAMED: &str = "custom";
+/// The marks that two different extractors may share: without a name, and networks of addresses.
+const SHARED_MARKS: [&str; 3] = ["custom", "client-ip", "peer-ip"];
 
 /// Whether all that wait for a count of this rule have one value of its `fair-by`, where this is
 /// the key of what has none of its own.
@@ -19,15 +19,13 @@ fn shares_one_turn(rule: &Rule, key: Option<&dyn KeyExtractor>) -> bool {
         return false;
     };
     let is_it = |key: Option<&dyn KeyExtractor>| key.is_some_and(|key| key.mark() == fair_by);
-    let of_subjects = rule
-        .subjects()
-        .iter()
-        .map(|it| it.key().map(Arc::as_ref).or(key));
     let is_own = match rule.subjects() {
         [] => is_it(key),
-        _ => of_subjects.clone().all(is_it),
+        subjects => subjects
+            .iter()
+            .all(|it| is_it(it.key().map(Arc::as_ref).or(key))),
     };
-    fair_by == Everyone.mark() || fair_by != UNNAMED && is_own
+    fair_by == Everyone.mark() || is_own && !SHARED_MARKS.contains(&&*fair_by)
 }
 
 /// The warnings that the layers of one application have found.
