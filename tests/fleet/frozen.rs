@@ -47,8 +47,9 @@ async fn worker_is_asked() {
         (host.to_owned(), reached)
     });
     let redis = Handle::connect_lazy(address).expect("a valid address");
-    let timeout = kit::millis(from_env("TIDEGATE_TIMEOUT", 250));
-    let redis = redis.timeout(4 * timeout);
+    // Silence is noticed after a second, which is too late.
+    let timeout = kit::millis(from_env("TIDEGATE_TIMEOUT", 900));
+    let redis = redis.timeout(timeout);
     let store = RedisStore::of(&redis).timeout(timeout);
     let take = kit::load::take(name, MAX);
     let limiter = RateLimiter::new(&redis, format!("limiter-{name}"));

@@ -95,8 +95,11 @@ async fn what_is_used_is_unknown() {
     let limits = [hourly("search", 10)];
     let limits = Limits::new(limits).store(half(Mode::FailsAtOnce(Kind::Timeout)));
     let app = App::keyed(limits, |page| page);
-    app.play("ask alice x5 = 200; key alice; /quotas/0/remaining = null; ask alice = 429")
-        .await;
+    app.play(
+        "ask alice x5 = 200; key alice; /quotas/0/remaining = null; \
+         /quotas/0/reset_in_s = null; ask alice = 429",
+    )
+    .await;
     let counted = app.limits.snapshot();
     assert_eq!(counted.rules[0].near_limit, 0);
 }

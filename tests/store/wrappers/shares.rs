@@ -211,6 +211,26 @@ async fn costs_that_differ_are_counted_together() {
     assert_eq!(it.within(MONTH), (450, 1));
 }
 
+/// Where the longer window, or the time that refills a burst, would be more than ten years.
+#[tokio::test]
+async fn the_longest_window_admits_a_request() {
+    let year = Duration::from_secs(365 * 86_400);
+    for algorithm in Algorithm::ALL {
+        for (max, window, processes, cost) in
+            [(1, year, 11, 1), (22, year, 11, 22), (1, 10 * year, 2, 1)]
+        {
+            let mut it = Outage::new(processes);
+            let take = take_of(rule(quota(max, window)).with_algorithm(algorithm)).with_cost(cost);
+            let context = format!("{algorithm:?} {max} {window:?} {cost}");
+            assert!(it.is_admitted(&take).await, "{context}");
+            assert!(!it.is_admitted(&take).await, "{context}");
+        }
+    }
+    let bursts = Quota::per_day(1).with_burst(1_000).expect("valid");
+    let take = take_of(rule(bursts).with_algorithm(Algorithm::Gcra)).with_cost(914);
+    assert!(Outage::new(4).is_admitted(&take).await);
+}
+
 /// Requests of one unit are admitted as if each process had its part alone: as the store's own
 /// algorithm admits of it. `--nocapture` shows the ratios.
 #[tokio::test]
