@@ -601,8 +601,8 @@ impl WaitPlace {
             let queue = queues.of.get(&by.queue);
             let again = self.overdue_at.and(queue.map(|it| it.admitted).or(Some(0)));
             // Who costs as much lacks as much.
-            let is_passed = queue.is_some_and(|it| it.line.has_cheaper(by.cost));
-            self.unpassed = again.filter(|_| self.unpassed != again || !is_passed);
+            let is_passed = || queue.is_some_and(|it| it.line.has_cheaper(by.cost));
+            self.unpassed = again.filter(|_| self.unpassed != again || !is_passed());
             self.overdue_at = by.overdue_at;
             let round_trip = now.saturating_duration_since(by.asked_at);
             self.early_until = by.overdue_at.and_then(|at| at.checked_add(round_trip));
