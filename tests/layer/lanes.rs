@@ -696,3 +696,43 @@ async fn lanes_share_by_their_weights() {
         }
     }
 }
+
+/// The processor's time of a turn, in nanoseconds, among so many that always wait in these lanes.
+async fn turn_costs(callers: u64, lanes: u64) -> u128 {
+    let text = "[rules.p]\nmax-count = 5000\nwindow = \"1s\"\noutgoing = true\npace = \"even\"";
+    let partner = of_toml(text).store(paused()).outgoing("p").wait(PATIENCE);
+    let served = Arc::new(AtomicUsize::new(0));
+    let tasks = (0..callers).map(|at| {
+        let (partner, served) = (partner.clone(), Arc::clone(&served));
+        tokio::spawn(async move {
+            loop {
+                let turn = partner.clone().fair_by(format!("{}", at % lanes));
+                drop(turn.ready("us").await.expect("patience"));
+                served.fetch_add(1, Ordering::Relaxed);
+                yield_now().await;
+            }
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    // None of them checks whether its rule has changed, which each does once a second.
+    sleep(millis(300)).await;
+    let (before, begun) = (served.load(Ordering::Relaxed), std::time::Instant::now());
+    sleep(millis(600)).await;
+    let turns = served.load(Ordering::Relaxed) - before;
+    tasks.iter().for_each(JoinHandle::abort);
+    begun.elapsed().as_nanos() / turns as u128
+}
+
+/// Of figures that tell the time of a processor, the least of several rounds counts.
+#[tokio::test(start_paused = true)]
+#[ignore = "by hand, in a release build and alone"]
+async fn a_turn_among_many_costs_little_more() {
+    let [mut few, mut many] = [u128::MAX; 2];
+    for _ in 0..7 {
+        few = few.min(turn_costs(100, 10).await);
+        many = many.min(turn_costs(10_000, 1_000).await);
+    }
+    let times = many as f64 / few as f64;
+    println!("a turn: {few} ns of 100 in 10 lanes, {many} of 10,000 in 1,000: {times:.2}");
+    assert!(times <= 2.0, "{times}");
+}
