@@ -443,7 +443,7 @@ async fn who_asks_only_does_not_fall_behind_on_redis() {
     let passed = |at: usize, rule: Rule, asks| {
         let names = &names;
         let store = store.clone().prefix(format!("{at}:"));
-        async move { passed_by(&rule, (store, stand, 0), at % 2 == 0, asks, names).await }
+        async move { passed_by(&rule, (store, stand, 0), at.is_multiple_of(2), asks, names).await }
     };
     let reloads = rules.into_iter().cycle().take(8).enumerate();
     let reloads = reloads.map(|(at, rule)| passed(at, rule, (AllAsk::AfterReload, 1_300)));
@@ -606,7 +606,7 @@ async fn used(says: Says, reserved: u64, seconds: u64, algorithm: Algorithm) -> 
                 let charge = admitted.charge.expect("a charge");
                 let meter = (says == Says::Meters).then(|| charge.meter());
                 sleep(millis(50)).await;
-                let keeps = says != Says::Refunds || tenant == 0 || number % 2 == 0;
+                let keeps = says != Says::Refunds || tenant == 0 || number.is_multiple_of(2);
                 match meter {
                     Some(meter) => meter.add(20),
                     None if keeps => _ = charge.settle(20).await.expect("an answer"),
