@@ -88,12 +88,21 @@ impl App {
     /// With a route for each rule. `x-user` of a request is the key, if the rule names no other,
     /// `x-plan` the plan and `x-cost` the cost.
     pub fn of_rules(limits: Limits, page: impl FnOnce(Page) -> Page) -> Self {
+        Self::waiting(limits, Duration::ZERO, page)
+    }
+
+    /// The same, in which requests wait so long.
+    pub fn waiting(limits: Limits, wait: Duration, page: impl FnOnce(Page) -> Page) -> Self {
         let limits = limits.key(Header::new("x-user"));
         let limits = limits.plan(|head| head.headers.get("x-plan")?.to_str().ok());
         let mut router = Router::new().nest_service("/limits", page(limits.page()).router());
         for rule in limits.rules().load().iter() {
             let (layer, cost) = (limits.layer(rule.path()), rule.cost());
             let layer = layer.cost(move |it| number(&it.headers, "x-cost").unwrap_or(cost));
+            let layer = match wait.is_zero() {
+                true => layer,
+                false => layer.wait(wait),
+            };
             router = router.route(&format!("/{}", rule.path()), get("found").layer(layer));
         }
         Self { limits, router }

@@ -1,6 +1,7 @@
 //! What operators and users of a page do, and what it shows, as text.
 
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use axum::body::Body;
 use futures_util::FutureExt;
@@ -8,6 +9,7 @@ use http::{HeaderValue, Request};
 use serde_json::{Map, Value, json};
 use tidegate::{Algorithm, Limits, Rules};
 use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
 
 use crate::page::{App, GET_VIEWS, count, hourly, user};
 use crate::{HOUR, PATIENT, counters, http as with, left, millis, paused_runtime, words};
@@ -48,6 +50,8 @@ pub fn asked(text: &str) -> Request<Body> {
 ///   `= 429` that of all of them; the fields of the last answer are looked at. With `x60/1000` each
 ///   is followed by a second. `use-up alice` asks until it is denied, `soon alice = 200` until the
 ///   status is this, at most 250 times in 5 s. `begin alice` holds its permit until `end`.
+/// - `queue alice, x-tenant: acme x40`: so many requests are sent, and none is awaited; `#` is the
+///   number of each.
 /// - `now`, `limited /rows/0`: looks at a view, or at that part of it. `until limited /rows # 1`
 ///   looks until it is so. `counted`, `counted login`: at the counters of a rule, by their names on
 ///   the page. `used alice = 2`.
@@ -105,13 +109,17 @@ pub async fn play(apps: &[(&str, &App)], steps: &str) {
             }
             "begin" => held.push(with::call(&app.router, asked(rest)).await),
             "end" => held.clear(),
+            "queue" => {
+                let (who, times) = repeated(what);
+                for at in 0..times.parse().expect("a number") {
+                    let request = asked(&who.replace('#', &u32::to_string(&at)));
+                    tokio::spawn(app.router.clone().oneshot(request));
+                }
+                // They ask, and wait.
+                sleep(millis(1)).await;
+            }
             "ask" => {
-                let (name, times) = match what.rsplit_once(" x") {
-                    Some((name, times)) if times.starts_with(|it: char| it.is_ascii_digit()) => {
-                        (name, times)
-                    }
-                    _ => (what, "1"),
-                };
+                let (name, times) = repeated(what);
                 let (times, pause) = times.split_once('/').unwrap_or((times, "0"));
                 let mut statuses = Vec::new();
                 for _ in 0..times.parse().expect("a number") {
@@ -189,13 +197,21 @@ pub async fn play(apps: &[(&str, &App)], steps: &str) {
     }
 }
 
+/// What is done, and how many times: once, if the text does not end as in `alice x4`.
+fn repeated(what: &str) -> (&str, &str) {
+    let parts = what.rsplit_once(" x");
+    let parts = parts.filter(|it| it.1.starts_with(|it: char| it.is_ascii_digit()));
+    parts.unwrap_or((what, "1"))
+}
+
 /// Plays the scenes of a file of the repository, each on an app of its own, in memory, which shows
 /// keys and may be changed.
 ///
 /// `== ` begins a scene with its name. Then stand its rules as TOML, if it has others than
 /// [`App::new`], for [`App::of_rules`]. Lines that begin with blanks belong to a rule, `$algorithm`
 /// is each in turn, and `$name` what the file says above the first scene, by `let name = `. With a
-/// line `hides keys` the page does not show them. The rest are steps, see [`play`].
+/// line `hides keys` the page does not show them, with `requests wait` they do, for a minute. The
+/// rest are steps, see [`play`].
 ///
 /// # Panics
 ///
@@ -219,14 +235,15 @@ fn play_scene(scene: &str) {
     let (name, text) = scene.split_once('\n').expect("a name");
     let is_rule = |line: &&str| line.starts_with("rules.") || line.starts_with(' ');
     let (rules, mut steps): (Vec<_>, Vec<_>) = text.lines().partition(is_rule);
-    let hides_keys = steps.contains(&"hides keys");
-    steps.retain(|it| *it != "hides keys");
+    let [hides_keys, waits] = ["hides keys", "requests wait"].map(|it| steps.contains(&it));
+    steps.retain(|it| !["hides keys", "requests wait"].contains(it));
+    let wait = Duration::from_secs(60 * u64::from(waits));
     let played = paused_runtime().block_on(async {
         let limits = match &rules[..] {
             [] => Limits::new([hourly("search", 2)]),
             rules => Limits::from_toml(&rules.join("\n")).expect(name),
         };
-        let app = App::of_rules(limits, |page| match hides_keys {
+        let app = App::waiting(limits, wait, |page| match hides_keys {
             true => page.allow_changes(),
             false => page.allow_changes().show_keys(),
         });
