@@ -34,8 +34,9 @@ pub struct Take {
     /// The last refund of its path before it was asked: see
     /// [`OpenCharges`](crate::charge::OpenCharges).
     pub(crate) refunds_before: u64,
-    /// The lane in which it waits, if its rule has some.
-    pub(crate) lane: Option<u16>,
+    /// The key of the lane in which it waits, of no parts without one, while somebody looks at who
+    /// waits.
+    pub(crate) lane_key: Option<Arc<Key>>,
 }
 
 impl Deref for Take {
@@ -129,7 +130,7 @@ impl Take {
             keys,
             ask,
             refunds_before: 0,
-            lane: None,
+            lane_key: None,
         }
     }
 
@@ -269,7 +270,7 @@ impl Take {
         if other.only_looks() {
             self = self.looking();
         }
-        self.lane = other.lane;
+        self.lane_key.clone_from(&other.lane_key);
         self.asking(|ask| ask.copy_caller(other))
     }
 

@@ -1,5 +1,6 @@
 //! How a process fares, as the processes of a service tell each other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,17 @@ pub(crate) struct Process {
     /// The maximum number of denials of a key that is not among them.
     #[serde(default)]
     pub(crate) unreported: u64,
+    /// The version of the report. Since 1 it says who waits.
+    #[serde(default)]
+    pub(crate) report_version: u64,
+    /// Those that wait longest.
+    #[serde(default)]
+    pub(crate) waiting: Vec<WaitingKey>,
 }
+
+/// The rule, a key of `fair-by`, empty for those without one, how many of its requests wait, and
+/// how many seconds ago the first of them came.
+pub(crate) type WaitingKey = (Arc<str>, Arc<str>, u64, f64);
 
 /// What the page shows of a process, by the names in its JSON.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -58,7 +69,8 @@ pub(crate) struct LastError {
     pub(crate) ago_s: f64,
 }
 
-/// The maximum number of limited keys that a process reports, and that a page shows.
+/// The maximum number of limited keys that a process reports, and that a page shows, and of keys
+/// whose requests wait.
 pub(crate) const MAX_LIMITED_KEYS: usize = 100;
 /// The maximum number of warnings of a process, and of characters of one or of another fact.
 const MAX_WARNINGS: usize = 20;
@@ -73,11 +85,12 @@ impl Process {
     pub(crate) fn text(&mut self) -> String {
         loop {
             let text = json!(self).to_string();
-            if text.len() <= MAX_TEXT || self.limited.is_empty() {
+            if text.len() <= MAX_TEXT || self.limited.is_empty() && self.waiting.is_empty() {
                 return text;
             }
-            let unreported = self.limited.split_off(self.limited.len() / 2);
-            self.unreported = unreported.first().map_or(0, |row| row.denials);
+            self.waiting.truncate(self.waiting.len() / 2);
+            let untold = self.limited.split_off(self.limited.len() / 2);
+            self.unreported = untold.first().map_or(self.unreported, |it| it.denials);
         }
     }
 
@@ -98,6 +111,7 @@ impl Process {
             row.since_ago += ago;
             row.until_in = row.until_in.map(|it| it - ago);
         }
+        read.waiting.iter_mut().for_each(|row| row.3 += ago);
         Some(read.bounded())
     }
 
@@ -115,6 +129,27 @@ impl Process {
         }
         self
     }
+}
+
+/// The requests of each key together, and of each rule so many keys, those with the longest waits:
+/// the first of each rule before the second ones.
+pub(crate) fn longest_waits(all: impl Iterator<Item = WaitingKey>, most: usize) -> Vec<WaitingKey> {
+    let mut keys: BTreeMap<_, (u64, f64)> = BTreeMap::new();
+    for (rule, key, waiting, since_ago) in all {
+        let known = keys.entry((rule, key)).or_default();
+        *known = (known.0.saturating_add(waiting), known.1.max(since_ago));
+    }
+    let rows = keys
+        .into_iter()
+        .map(|((rule, key), it)| (rule, key, it.0, it.1));
+    let mut rows: Vec<WaitingKey> = rows.collect();
+    rows.sort_by(|one, other| one.0.cmp(&other.0).then(other.3.total_cmp(&one.3)));
+    let of_rules = rows.chunk_by(|one, other| one.0 == other.0);
+    let ranked = of_rules.flat_map(|it| it.iter().take(most).enumerate());
+    let mut ranked: Vec<_> = ranked.collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    let rows = ranked.into_iter().take(MAX_LIMITED_KEYS);
+    rows.map(|(_, row)| row.clone()).collect()
 }
 
 /// The beginning of a name.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::{env, fs};
 
 use super::OperatorKeys;
-use super::process::{MAX_LIMITED_KEYS, Process, short_name};
+use super::process::{MAX_LIMITED_KEYS, Process, WaitingKey, longest_waits, short_name};
 use crate::activity::key_notes::{LimitedKey, RECENT};
 use crate::activity::rates::RateHistory;
 use crate::decision::Source;
@@ -148,6 +148,16 @@ impl Reports {
             _ => unreported.fold(0, u64::saturating_add),
         };
         (rows, missing)
+    }
+
+    /// Whose requests wait longest, five keys of each rule, in this process and in the others, and
+    /// how many of these do not say it.
+    pub(crate) fn longest_waits(&self, own: &Process) -> (Vec<WaitingKey>, usize) {
+        let others = self.state().processes.clone().unwrap_or_default();
+        let all = others.iter().filter(|it| it.id != own.id).chain([own]);
+        let silent = all.clone().filter(|it| it.report_version == 0).count();
+        let waiting = all.flat_map(|it| it.waiting.iter().cloned());
+        (longest_waits(waiting, 5), silent)
     }
 }
 

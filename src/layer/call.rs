@@ -17,7 +17,6 @@ use crate::error::KeyError;
 use crate::key::Key;
 use crate::rule::{Plan, Rule, Subject};
 use crate::take::Take;
-use crate::waiting::lane_of;
 
 /// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
 /// is a question: see [`Limits::check`](crate::Limits::check).
@@ -62,7 +61,7 @@ pub struct Call {
     plan_value: Option<Plan>,
     says_plan: bool,
     wait: Duration,
-    lane: Option<u16>,
+    fair_by: Option<Key>,
     /// How many calls of the path may wait; `None`: as many as requests of a layer.
     max_waiting: Option<usize>,
     refuses_on_error: bool,
@@ -79,7 +78,7 @@ impl Call {
             plan_value: None,
             says_plan: false,
             wait: Duration::ZERO,
-            lane: None,
+            fair_by: None,
             max_waiting: None,
             refuses_on_error: false,
         }
@@ -142,7 +141,7 @@ impl Call {
     /// In whose turn it waits, such as a tenant's: see [`Rule::with_fair_by`]. Default: under such a
     /// rule all calls without a value share a lane.
     pub fn fair_by(mut self, value: impl Into<Key>) -> Self {
-        self.lane = Some(lane_of(Some(value.into().hash_in_names())));
+        self.fair_by = Some(value.into());
         self
     }
 
@@ -337,11 +336,10 @@ impl Call {
         let rule = gate.under(rule, self.plan_value.as_ref().or(self.plan.as_ref()));
         let is_everyone = |subject: &Subject| gate.options.extractor_of(&rule, subject).is_none();
         match keys.take_of_all(Arc::clone(&rule), is_everyone) {
-            Ok(mut take) => {
-                let has_lanes = rule.fair_by().is_some();
-                take.lane = self.lane.or(has_lanes.then(|| lane_of(None)));
-                Ok(take.with_cost(cost))
+            Ok(take) if self.fair_by.is_some() || rule.fair_by().is_some() => {
+                Ok(gate.in_lane(take.with_cost(cost), self.fair_by.as_ref()))
             }
+            Ok(take) => Ok(take.with_cost(cost)),
             // Whatever fails, a shadow rule lets it pass.
             Err(_) if rule.is_shadow() => Err(Outcome::unlimited(rule).into()),
             Err(message) => {

@@ -150,15 +150,20 @@ impl Gate {
         self.take_of(rule, head)
     }
 
-    /// Those without a key of `fair-by` have a lane, too.
     #[inline(never)]
     fn take_in_lane(self: &Arc<Self>, rule: Arc<Rule>, head: &Parts) -> OrAction<Take> {
         let extractor = self.options.fair_by(&rule);
         let key = extractor.map(|it| caught("fair_by", rule.path(), || it.extract(head)));
         let key = key.transpose()?.and_then(Result::ok);
-        let mut take = self.take_of(rule, head)?;
-        take.lane = Some(lane_of(key.as_ref().map(Key::hash_in_names)));
-        Ok(take)
+        Ok(self.in_lane(self.take_of(rule, head)?, key.as_ref()))
+    }
+
+    /// Puts a take into the lane of this key of `fair-by`. Those without one have a lane, too.
+    pub(super) fn in_lane(&self, mut take: Take, key: Option<&Key>) -> Take {
+        take.ask.lane = Some(lane_of(key.map(Key::hash_in_names)));
+        let is_noted = self.decider.path.notes.are_on();
+        take.lane_key = is_noted.then(|| key.cloned().unwrap_or_default().into());
+        take
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use super::Limits;
 use super::fleet::SECOND;
 use crate::activity::key_notes::LimitedKey;
 use crate::fleet::process::{
-    BreakerReport, Facts, LastError, MAX_LIMITED_KEYS, Process, short_name,
+    BreakerReport, Facts, LastError, MAX_LIMITED_KEYS, Process, longest_waits, short_name,
 };
 use crate::metrics::RuleSnapshot;
 use crate::store::Store;
@@ -128,11 +128,18 @@ impl Limits {
             warnings: self.warnings().iter().map(ToString::to_string).collect(),
         };
         let (limited, unreported) = self.paths.limited.most_denied(MAX_LIMITED_KEYS);
+        let states = lock(&self.paths.states);
+        let keys = states.iter().flat_map(|(path, state)| {
+            let keys = state.open.queues().keys().into_iter();
+            keys.map(|(key, time)| ((&**path).into(), key, 1, time.as_secs_f64()))
+        });
         let own = Process {
             id: Arc::clone(&self.member.process),
             facts,
             limited,
             unreported,
+            report_version: 1,
+            waiting: longest_waits(keys, MAX_LIMITED_KEYS),
         };
         own.bounded()
     }

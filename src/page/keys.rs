@@ -197,6 +197,7 @@ async fn look_at(page: &Page, target: TargetKey) -> Result<Value, RefusedRequest
         "row": target.row(page),
         "subject": target.subject,
         "key": page.shown(target.key.as_str()),
+        "everyone": target.key.as_str().is_empty(),
         "plan": take.rule().plan(),
         "hint": target.hint.clone().or_else(|| hint_of_plans(rule, chosen.is_some())),
         "quotas": quotas,

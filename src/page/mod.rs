@@ -42,7 +42,10 @@
 //! `reset_in_s`. Quotas of the calendar have `per`, such as `month`, and a `zone`. `on_hold_s` is
 //! how long the partner of an `outgoing` rule still wants no calls, `locked_out_s` how long the key
 //! is still locked out after failures, and `locked_out_times` how many times in a row it was, or
-//! null where a fallback answers.
+//! null where a fallback answers. `waiting` lists, of each rule with `fair-by`, the five values
+//! whose requests wait longest, and how many wait; `key` is empty for those without a value.
+//! `waiting_unknown_in` processes of an older version do not say it. A key that is `everyone` is
+//! that of all requests together.
 //!
 //! | | |
 //! |---|---|
@@ -70,10 +73,13 @@
 //! ```json
 //! {"process":"a3f19c0012ab34cd","tick":532,"of":"fleet","redis_answers":true,"complete":true,
 //!  "too_many_by_at_most":0,"too_few_by_at_most":0,
-//!  "rows":[{"row":"9f31c2aa…","rule":"login","subject":null,"key":null,"since_ago_s":12.0,
+//!  "rows":[{"row":"9f31c2aa…","rule":"login","subject":null,"key":null,"everyone":false,
+//!    "since_ago_s":12.0,
 //!    "until_in_s":4.1,"never":false,"busy":false,"on_hold":false,"locked_out":false,
 //!    "denials":5312,"denials_per_s":2.4,"plan":"pro",
 //!    "let_through_in_s":null,"blocked_in_s":null,"raised_in_s":null,"factor":null}],
+//!  "waiting":[{"row":"40be77d1…","rule":"model","key":null,"waiting":41,"since_ago_s":26.9}],
+//!  "waiting_unknown_in":0,
 //!  "let_through":[{"row":"…","rule":"login","subject":null,"key":null,"ends_in_s":3541.0,
 //!    "by":null,"note":null,"factor":null}],
 //!  "blocked":[],"raised":[]}

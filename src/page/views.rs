@@ -197,6 +197,7 @@ fn limited(page: &Page, tick: u64) -> Value {
     let member = &limits.member;
     let is_accepted = member.state().is_accepted;
     let (rows, missing) = limits.most_limited();
+    let (waiting, silent) = limits.reports.longest_waits(&limits.own_process());
     let error = rows.iter().map(|row| row.error).max().unwrap_or(0);
     // A joint rule has keys of subjects.
     let parts = |text: &str| {
@@ -210,6 +211,7 @@ fn limited(page: &Page, tick: u64) -> Value {
             "rule": row.path,
             "subject": subject,
             "key": key,
+            "everyone": Key::split_subject(&row.key).1.is_empty(),
             "since_ago_s": row.since_ago,
             "until_in_s": row.until_in,
             "never": row.until_in.is_none(),
@@ -222,6 +224,15 @@ fn limited(page: &Page, tick: u64) -> Value {
         });
         show_operated(limits, &row.path, &row.key, &mut shown);
         shown
+    });
+    let waiting = waiting.iter().map(|(rule, key, waiting, since_ago)| {
+        json!({
+            "row": member.hashed_key(rule, key),
+            "rule": rule,
+            "key": page.shown(key).or(key.is_empty().then(String::new)),
+            "waiting": waiting,
+            "since_ago_s": since_ago,
+        })
     });
     let listed = limits.operator_keys.list();
     let of_kind = |is_it: fn(OperatorKind) -> bool| {
@@ -251,6 +262,8 @@ fn limited(page: &Page, tick: u64) -> Value {
         "too_many_by_at_most": error,
         "too_few_by_at_most": missing,
         "rows": rows.collect::<Vec<_>>(),
+        "waiting": waiting.collect::<Vec<_>>(),
+        "waiting_unknown_in": silent,
         "let_through": of_kind(|kind| kind == OperatorKind::LetThrough),
         "blocked": of_kind(|kind| kind == OperatorKind::Blocked),
         "raised": of_kind(OperatorKind::is_raise),

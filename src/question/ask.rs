@@ -41,6 +41,8 @@ pub struct Ask {
     is_joint: bool,
     only_looks: bool,
     caller: Caller,
+    /// The lane in which the caller waits, if its rule has some. No store reads it.
+    pub(crate) lane: Option<u16>,
     /// The earliest of the time-outs around the store; `None` if only its own counts.
     deadline: Option<Deadline>,
     /// Why the store gave no decision to an outer layer of the same request.
@@ -192,6 +194,7 @@ impl Ask {
             cost,
             only_looks: false,
             caller: Caller::Asks,
+            lane: None,
             deadline: None,
             failure: None,
         }
@@ -548,7 +551,7 @@ impl Ask {
 
     /// This question with what the caller of another one said of it.
     pub(crate) fn copy_caller(mut self, other: &Self) -> Self {
-        (self.caller, self.deadline) = (other.caller, other.deadline);
+        (self.caller, self.deadline, self.lane) = (other.caller, other.deadline, other.lane);
         self.failure.clone_from(&other.failure);
         self
     }

@@ -20,6 +20,9 @@ pub(crate) fn lane_of(hash: Option<u64>) -> u16 {
     hash.map_or(LANES, |hash| (hash % u64::from(LANES)) as u16)
 }
 
+/// A lane, and the text of its key, while somebody looks at who waits.
+pub(super) type KeyedLane = (u16, Option<Arc<str>>);
+
 /// The order of a waiter in its lane, and what it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
@@ -79,6 +82,7 @@ pub(super) struct Sleeper {
     pub(super) until: Option<Instant>,
     /// The hashes of the counts whose number of waiters it counts towards, and of its layer.
     pub(super) bounded_by: SmallVec<[u64; 2]>,
+    pub(super) lane_key: Option<Arc<str>>,
 }
 
 impl Rank {

@@ -8,7 +8,7 @@ use super::line::Sleeper;
 /// Wakes each that waits, by its lane and its arrival.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    lanes: BTreeMap<u16, BTreeMap<u64, Arc<Sleeper>>>,
+    pub(super) lanes: BTreeMap<u16, BTreeMap<u64, Arc<Sleeper>>>,
     taken: usize,
 }
 

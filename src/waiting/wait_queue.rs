@@ -27,7 +27,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{Instant, timeout_at};
 
-use super::line::{Line, Rank, Sleeper};
+use super::line::{KeyedLane, Line, Rank, Sleeper};
 use super::places::{Places, WaiterPlace};
 use crate::sync::{OwnedTask, lock};
 
@@ -209,7 +209,7 @@ impl WaitQueues {
     pub(crate) fn enter(
         &self,
         bounds: impl Iterator<Item = (u64, usize)>,
-        lane: u16,
+        (lane, lane_key): KeyedLane,
         until: Option<Instant>,
     ) -> Option<WaitPlace> {
         let bounds: SmallVec<[(u64, usize); 2]> = bounds.collect();
@@ -230,6 +230,7 @@ impl WaitQueues {
             since: Instant::now(),
             until,
             bounded_by: bounds.iter().map(|(hash, _)| *hash).collect(),
+            lane_key,
         });
         for bound in bounds {
             // Who makes room in one of them does so in all.
@@ -279,6 +280,19 @@ impl WaitQueues {
         let sleeping = queues.of.values().flat_map(|it| it.line.sleepers());
         let since = sleeping.map(|it| it.since).min();
         since.map_or(Duration::ZERO, |it| it.elapsed())
+    }
+
+    /// The keys of the lanes of all that wait, as far as they are noted, and for how long each does.
+    #[cfg_attr(not(feature = "page"), allow(dead_code))]
+    pub(crate) fn keys(&self) -> Vec<(Arc<str>, Duration)> {
+        let queues = lock(&self.counts);
+        let waiting = queues.places.iter().flat_map(|(hash, it)| {
+            let waiting = it.lanes.values().flat_map(BTreeMap::values);
+            // Of the places that one has, that of its layer.
+            waiting.filter(move |it| it.bounded_by.last() == Some(hash))
+        });
+        let keys = waiting.filter_map(|it| Some((it.lane_key.clone()?, it.since.elapsed())));
+        keys.collect()
     }
 
     /// The first of these queues in which somebody is overdue that came before the waiter at this

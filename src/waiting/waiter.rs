@@ -74,7 +74,7 @@ impl WaitLimits {
         &self,
         queues: &WaitQueues,
         bounded_by: impl Iterator<Item = u64>,
-        lane: u16,
+        lane: super::line::KeyedLane,
         since: Instant,
     ) -> Option<Box<Waiter>> {
         let of_counts = bounded_by.map(|hash| (hash, (self.max / 4).max(1)));

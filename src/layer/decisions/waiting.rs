@@ -123,7 +123,8 @@ impl Decider {
                 let bounded_by = bounded_by.map(CountAsk::hash);
                 let (queues, lane) = (self.path.open.queues(), lane_in(take));
                 let since = since.unwrap_or(asked.at);
-                self.waiting.enter(queues, bounded_by, lane, since)?
+                let key = take.lane_key.as_ref().map(|key| key.as_str().into());
+                self.waiting.enter(queues, bounded_by, (lane, key), since)?
             }
         };
         if !waiter.has_time_at(asked.at) {

@@ -2,7 +2,7 @@
 
 import { send } from "./api.js";
 import { confirm, named, target } from "./confirm.js";
-import { byId, duration, keyWords, say, visible } from "./words.js";
+import { byId, duration, keyWords, quotaWords, say, visible } from "./words.js";
 
 const UNUSED = " No request of this key counts now: is it the one?";
 
@@ -25,6 +25,10 @@ export function actions(changed, isShared) {
     changed();
   };
   const whom = (item) => `${keyWords(item)}, rule ${visible(item.rule)}`;
+  /** What limits nobody any more while everybody is let through. */
+  const lifted = ({ rule, quotas = [] }) =>
+    quotas.map((quota) => `${visible(quota.name)} (${quotaWords(quota)})`).join(" and ")
+      || `what the rule ${visible(rule)} says`;
   /** For a time: `what` is the path of the API, `said` what was done. */
   const begin = (item, what, said, { title, effect, button, note = "", ...asked }) => confirm({
     ...named(item), title, button, hasSpan: true, ...asked,
@@ -47,10 +51,11 @@ export function actions(changed, isShared) {
 
   return {
     letThrough: (item) => begin(item, "let-through", "Let through", {
-      title: "Let this key through?",
+      title: item.everyone ? "Let everybody through?" : "Let this key through?",
       effect: item.subject ? "limited and charged by the other subjects alone"
         : "neither limited nor charged by this rule",
-      button: "Let through",
+      note: item.everyone ? ` It lifts ${lifted(item)} for everybody: all that wait pass.` : "",
+      button: "Let through", isForAll: item.everyone,
     }),
 
     end: (item) => end(item, "let-through", "Limited again", {

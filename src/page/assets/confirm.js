@@ -9,11 +9,11 @@ let action, replaces;
 /**
  * Asks, and does it when the answer is yes. While `act` fails, the dialog stays open and shows why.
  * `act` gets the seconds that were chosen and the note, if `hasSpan`, and the factor, if it
- * `isRaise`.
+ * `isRaise`. What `isForAll` has a box to be ticked.
  */
-export function confirm(
-  { title, rule, key, effect, button, hasSpan = false, isRaise = false, act },
-) {
+export function confirm({
+  title, rule, key, effect, button, hasSpan = false, isRaise = false, isForAll = false, act,
+}) {
   action = act;
   replaces = false;
   say(byId("confirm-title"), title);
@@ -26,6 +26,8 @@ export function confirm(
   form.elements.note.value = form.elements.only.value = "";
   byId("confirm-note").hidden = !hasSpan;
   raise.hidden = raise.disabled = !isRaise;
+  byId("confirm-all").hidden = form.elements.all.disabled = !isForAll;
+  form.elements.all.checked = false;
   for (const choice of span.querySelectorAll("[data-of]")) {
     choice.hidden = (choice.dataset.of === "raise") !== isRaise;
   }

@@ -15,6 +15,7 @@ export class Limited {
    * `unblock`, `raise` and `endRaise`. */
   constructor(actions) {
     this.rows = new Rows(byId("limited-rows"), () => new LimitedRow(actions));
+    this.waiting = new Rows(byId("waiting-rows"), () => new WaitingRow());
     this.through = new Rows(byId("let-through-rows"), () => new ListedRow(actions.end));
     this.blocked = new Rows(byId("blocked-rows"), () => new ListedRow(actions.unblock));
     this.raised = new Rows(byId("raised-rows"), () => new ListedRow(actions.endRaise));
@@ -26,7 +27,7 @@ export class Limited {
     this.filter = byId("filter");
     this.filter.addEventListener("input", () => {
       // Typing here changes the rows, wherever the pointer is.
-      const all = [this.rows, this.through, this.blocked, this.raised];
+      const all = [this.rows, this.waiting, this.through, this.blocked, this.raised];
       if (this.view) all.forEach((rows) => rows.clear());
       if (this.view) this.show();
     });
@@ -35,7 +36,7 @@ export class Limited {
   async look(now) {
     this.view = await read("limited");
     this.canChange = now?.changes_allowed ?? false;
-    this.plans = new Map(now?.rules.map((it) => [it.rule, it.plans]));
+    this.rules = new Map(now?.rules.map((it) => [it.rule, it]));
     this.show();
     this.lookUsed();
     return this.view;
@@ -46,7 +47,7 @@ export class Limited {
     if (this.isAsking) return;
     this.isAsking = true;
     const rows = [...this.rows.made.values()].sort((a, b) => a.askedAt - b.askedAt);
-    await Promise.allSettled(rows.slice(0, FEW).map((row) => row.lookUsed(this.plans)));
+    await Promise.allSettled(rows.slice(0, FEW).map((row) => row.lookUsed(this.rules)));
     this.isAsking = false;
   }
 
@@ -55,8 +56,19 @@ export class Limited {
     const { let_through: through, blocked, raised } = this.view;
     const rows = this.filtered(all);
     const name = ({ rule, row }) => JSON.stringify([rule, row]);
-    const withRights = (row) => ({ ...row, canChange: this.canChange });
+    const quotas = ({ rule, subject }) => {
+      const { quotas = [], subjects = [] } = this.rules.get(rule) ?? {};
+      return quotas.filter((it) => (it.subject ?? subjects[0] ?? null) === subject);
+    };
+    const withRights = (row) => ({ ...row, canChange: this.canChange, quotas: quotas(row) });
     this.rows.show(rows.map(withRights), name, this.isOpen ? Infinity : FEW);
+    const { waiting, waiting_unknown_in: unknown } = this.view;
+    const byRule = (a, b) => (a.rule < b.rule ? -1 : Number(a.rule > b.rule));
+    // Of each rule they come with the longest wait first.
+    this.waiting.show(this.filtered(waiting).sort(byRule), name);
+    byId("waiting").hidden = this.waiting.made.size === 0;
+    say(byId("waiting-unknown"), unknown === 0 ? ""
+      : `Processes of an older version, which do not say who waits: ${grouped(unknown)}.`);
     for (const [id, list, items] of [
       ["let-through", this.through, through], ["blocked", this.blocked, blocked],
       ["raised", this.raised, raised],
@@ -157,10 +169,10 @@ class LimitedRow {
   }
 
   /** A plan from code has a name that its rule does not have. */
-  async lookUsed(plans) {
+  async lookUsed(rules) {
     this.askedAt = performance.now();
     const { item } = this;
-    const plan = plans.get(item.rule)?.includes(item.plan) ? item.plan : null;
+    const plan = rules.get(item.rule)?.plans.includes(item.plan) ? item.plan : null;
     const { quotas, on_hold_s: held, locked_out_s: locked } =
       await send("key", target({ ...item, plan }));
     const [most] = quotas.map((quota) => ({ ...quota, used: usedOf(quota) }))
@@ -196,6 +208,26 @@ function operatorWords({
   if (blocked !== null) return `blocked for ${roughly(blocked)}`;
   if (through !== null) return `let through for ${roughly(through)}`;
   return raised === null ? "" : `× ${factor} for ${roughly(raised)}`;
+}
+
+/** Those that wait in the turn of a key of `fair-by`. */
+class WaitingRow {
+  constructor() {
+    this.cells = cells(["Rule", "Key", "Waiting", "Since"]);
+    this.node = tableRow(this.cells);
+    this.key = element("bdi");
+    this.cells[1].append(this.key);
+    this.cells[2].className = "number";
+  }
+
+  show(item) {
+    const [rule, , waiting, since] = this.cells;
+    say(rule, visible(item.rule));
+    rule.title = rule.textContent;
+    sayKey(this.key, item.key === "" ? { key: "without a value" } : item);
+    say(waiting, grouped(item.waiting));
+    say(since, `${soon(item.since_ago_s)} ago`);
+  }
 }
 
 /** A key that is let through, blocked or raised; `end` asks whether to end that. */

@@ -77,10 +77,10 @@ export class OneKey {
 
   /** What the buttons are about: a key that was typed here is known, whatever the page shows. */
   item() {
-    const { subject, key, row, quotas } = this.answer;
+    const { subject, key, row, quotas, everyone } = this.answer;
     const isUnused = quotas.every(({ remaining, max }) => remaining >= max);
     const whole = isWhole(key) ? key : this.asked.key ?? key;
-    return { ...this.asked, subject, key: whole, row, isUnused };
+    return { ...this.asked, subject, key: whole, row, isUnused, everyone, quotas };
   }
 
   async ask(item) {
