@@ -300,6 +300,25 @@ async fn a_key_is_looked_at_as_it_was_decided() {
         .await;
 }
 
+/// While nobody looks, those that wait keep no key.
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_noted_while_somebody_looks() {
+    let limits = Limits::new([hourly("search", 1)]);
+    let waits = async |limits: &Limits, tenant: &str| {
+        let call = limits.check("search", kit::page::user("alice"));
+        tokio::spawn(call.fair_by(tenant).wait(2 * HOUR).into_future());
+        sleep(millis(1_100)).await;
+    };
+    for tenant in ["served", "early"] {
+        waits(&limits, tenant).await;
+    }
+    let app = App::keyed(limits.clone(), Page::show_keys);
+    waits(&limits, "late").await;
+    let steps = r#"limited; /waiting # 1; /waiting/0/key = "late"
+        now /rules/0; /total/waiting = 2"#;
+    app.play(steps).await;
+}
+
 /// Two processes of a service over one Redis: each has limits of its own.
 mod fleet {
     use kit::page_steps::play;
@@ -366,6 +385,28 @@ mod fleet {
         play(&[("app", &app), ("other", &other)], steps).await;
     }
 
+    /// Of all processes together, of layers and of calls.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_waits_is_counted_in_all_processes() {
+        let redis = Redis::start();
+        let [app, other] = [(); 2].map(|()| {
+            let rule = hourly("search", 1).with_fair_by(Header::new("x-tenant"));
+            let limits = Limits::new([rule]).store(kit::page::store(&redis.url, "shop"));
+            App::waiting(limits, 2 * HOUR, Page::show_keys)
+        });
+        let call = other.limits.check("search", kit::page::user("alice"));
+        let call = call.fair_by("acme").wait(2 * HOUR).into_future();
+        let steps = "ask alice = 200; queue alice, x-tenant: acme x3";
+        play(&[("app", &app)], steps).await;
+        tokio::spawn(call);
+        let steps = r#"
+            other: queue alice, x-tenant: acme x2; other: queue alice, x-tenant: globex
+            app: until limited /waiting/key=acme/waiting = 6
+            app: until limited /waiting/key=globex/waiting = 1; /waiting # 2
+            /waiting_unknown_in = 0; other: until limited /waiting/0/waiting = 6"#;
+        play(&[("app", &app), ("other", &other)], steps).await;
+    }
+
     /// A process has a name beside its number: its own, or that of its host.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn processes_are_named() {
@@ -415,13 +456,17 @@ mod fleet {
                 },
                 "limited": [["search", "eve", 3, 0, 1.0, 2.0, 5, long[..2_000]]],
             })
-            .to_string()
         };
+        let mut newer = text(json!("e"));
+        let waiting = (0..500).map(|at| json!(["search", at.to_string(), u64::MAX, 1e308]));
+        newer["report_version"] = json!(u64::MAX);
+        newer["waiting"] = waiting.collect();
         let mut connection = redis.connection();
         for (process, text) in [
-            ("a", text(json!(long[..10_000]))),
-            ("b", text(json!(7))),
-            (&"c".repeat(1_000), text(Value::Null)),
+            ("a", text(json!(long[..10_000])).to_string()),
+            ("b", text(json!(7)).to_string()),
+            (&"c".repeat(1_000), text(Value::Null).to_string()),
+            ("e", newer.to_string()),
             ("d", "{".to_owned()),
         ] {
             let key = format!("{{shop:CurrentLimiter:~fleet}}:process:{process}");
@@ -433,14 +478,18 @@ mod fleet {
                 .exec(&mut connection)
                 .expect("is written");
         }
-        let claimed = |it: &Value| count(&it["processes"]) > Some(1);
+        let claimed = |it: &Value| count(&it["processes"]) > Some(2);
         let fleet = app.until("fleet", claimed).await;
         let processes = fleet["processes"].as_array().expect("processes");
-        assert_eq!(processes.len(), 2, "{fleet:#}");
+        assert_eq!(processes.len(), 3, "{fleet:#}");
         for process in &processes[1..] {
             assert!(process.to_string().len() < 4_000, "{process:#}");
         }
-        let row = app.view("limited").await["rows"][0].clone();
+        let limited = app.view("limited").await;
+        let row = &limited["rows"][0];
         assert!(row.to_string().len() < 4_000, "{row:#}");
+        // A report that does not say who waits is one of an older version.
+        assert_eq!(limited["waiting_unknown_in"], 1);
+        assert_eq!(count(&limited["waiting"]), Some(5), "{limited:#}");
     }
 }

@@ -469,6 +469,46 @@ fn what_is_said_covers_nothing() {
     browser.check_log();
 }
 
+/// A storm at a model: who waits, and what it would mean to let everybody through.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn who_waits_is_shown_and_everybody_let_through_after_a_question() {
+    let rule = r#"rules.search = { max-count = 1, window = "30s", max-concurrent = 3,
+        key = "everyone", fair-by = "header:x-tenant" }"#;
+    let address = serve_app(move || {
+        let page = |page: Page| page.allow_changes().show_keys();
+        let app = kit::page::App::waiting(of_toml(rule), HOUR, page);
+        let router = app.router.clone();
+        tokio::spawn(async move {
+            let markup = "x-tenant: <img src=x onerror='window.isRun = 1'>";
+            for (tenant, number) in [("x-tenant: acme", 1_100), ("x-a: b", 1), (markup, 2)] {
+                for _ in 0..number {
+                    let request = kit::page_steps::asked(&format!("alice, {tenant}"));
+                    tokio::spawn(app.router.clone().oneshot(request));
+                }
+                sleep(Duration::from_secs(2)).await;
+            }
+        });
+        router
+    });
+    let steps = r#"
+        within 12 #waiting-rows has %3Cimg; until #waiting-rows tr:first-child has acme
+        until #waiting-rows has without a value; until #limited-rows has all requests together
+        count #waiting-rows tr = 3; shoot who_waits 1280 1000; shoot narrow_who_waits 400 900
+        fits 400 900; fits 1280 900; press let through of ALL in #limited-rows
+        #confirm-title is Let everybody through?
+        #confirm-effect has It lifts search-30s (1 in any 30 seconds) and search-concurrent (3 at a
+        shoot everybody 1280 900; click #confirm-do; count dialog[open] = 1
+        click #confirm-all; confirm Let through for 1 h; within 6 #waiting-rows is ; hides #waiting
+        search 0 bob = 200; press end of ALL in #let-through-rows; confirm Limited again
+        press look of ALL in #limited-rows; until #key-answer has would be
+        click #key-answer [data-do=let-through]; #confirm-title is Let everybody through?
+        #confirm-effect has It lifts search-30s; click #confirm-all; confirm Let through for 1 h
+        run return window.isRun === undefined = true"#;
+    let steps = steps.replace("ALL", "all requests together");
+    open_at(&address).play(&[&address], &steps);
+}
+
 /// A page that shows no keys helps a key by its hash.
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
