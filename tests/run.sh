@@ -68,7 +68,7 @@ case "${1:-}" in
     echo "tests/run.sh: the tests of laws and behaviour: about five minutes on two cores"
     binaries=(structure laws histories store layer limiter lock topologies)
     # Some tests start them. In the profile of the tests, as the crate is built once then.
-    examples=(web_app plans joint login_failures shutdown budgets)
+    examples=(web_app plans joint login_failures shutdown budgets turns)
     step "examples" cargo build --profile test "${packages[@]}" -p tidegate-web-app \
       "${examples[@]/#/--example=}"
     step "build" "${test[@]}" --no-run --lib "${binaries[@]/#/--test=}"

@@ -36,6 +36,23 @@ fn plans() {
     assert_eq!(answers("plans"), expected);
 }
 
+/// By weight, however many requests a tenant has in progress: in three seconds 150 of three.
+#[test]
+fn turns() {
+    let output = Command::new(example("turns")).output();
+    let output = output.expect("the example starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let of = |tenant: &str| {
+        let line = text.lines().find_map(|it| it.strip_prefix(tenant));
+        let number = line.and_then(|it| it.split(' ').next()?.parse::<u64>().ok());
+        number.expect("a number")
+    };
+    let [loud, quiet, pro] = ["loud: ", "quiet: ", "pro: "].map(of);
+    assert!(loud < 2 * quiet && quiet < 2 * loud, "{text}");
+    assert!(pro > 2 * loud, "{text}");
+}
+
 #[test]
 fn joint() {
     let expected = "anna 11: denied by chat-user-1s-cost1

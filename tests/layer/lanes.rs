@@ -502,6 +502,24 @@ async fn who_is_quiet_has_a_place_beside_a_crowd() {
     }
 }
 
+/// All places of a layer are taken when the quiet one comes.
+#[tokio::test(start_paused = true)]
+async fn a_full_layer_has_a_place_for_who_is_quiet() {
+    let windows = fair(Algorithm::SlidingWindow, 20);
+    let both = windows.clone().with_max_concurrent(3).expect("permits");
+    for rule in [windows, both] {
+        let limits = Limits::new([rule]).store(paused());
+        let app = app(limits.layer("p").max_waiting(100).wait(PATIENCE));
+        let of = tenants(2).await;
+        let loud = format!("x-tenant: {}", of[0]);
+        let crowd: Vec<_> = (0..200).map(|_| start(&app, 0, "/", &loud)).collect();
+        sleep(millis(500)).await;
+        let quiet = ask(&app, "/", &format!("x-tenant: {}", of[1])).await;
+        assert!(quiet.status == 200 && quiet.after < 2 * SECOND, "{quiet:?}");
+        crowd.iter().for_each(JoinHandle::abort);
+    }
+}
+
 /// The same where the crowd waits for counts of its own: of 600 users, or under four keys.
 #[tokio::test(start_paused = true)]
 async fn who_is_quiet_has_a_place_beside_a_crowd_of_keys() {

@@ -352,7 +352,8 @@ impl RateLimiter {
         Ok(acquired.await?.is_ok())
     }
 
-    /// Acquires permits, and waits for them for as long as it takes.
+    /// Acquires permits, and waits for them for as long as it takes. Dropping the future ends the
+    /// wait; `Limits::stop_waiting`, which ends those of requests and calls, does not.
     ///
     /// # Errors
     ///

@@ -85,7 +85,9 @@ impl Lock {
         }
     }
 
-    /// Acquires the lock, and waits for as long as it takes. The lease is renewed.
+    /// Acquires the lock, and waits for as long as it takes. The lease is renewed. Dropping the
+    /// future ends the wait; `Limits::stop_waiting`, which ends those of requests and calls, does
+    /// not.
     ///
     /// # Errors
     ///
