@@ -52,11 +52,8 @@ impl Calendar {
         let hours = u32::try_from(self.period.usual_micros() / HOUR).expect("a month at most");
         let most = all.quotas[0].max();
         let burst = if cost <= most { cost } else { 1 }.max(most / u64::from(hours));
-        let quotas = [Quota::from_parts(
-            most,
-            all.quotas[0].window_micros(),
-            burst.max(1),
-        )];
+        let window = all.quotas[0].window_micros();
+        let quotas = [Quota::from_parts(most, window, burst.max(1))];
         Windows::new(Algorithm::Gcra.into(), quotas.into(), all.owe_at_most)
     }
 
