@@ -3,7 +3,8 @@
 # instructions, different lines of code, allocations and their bytes. Puts the table into
 # benches/README.md. With `--check` it compares with the table that is there, and fails if a request
 # takes over 3 % more instructions or lines on any route; if other programs made that table, it only
-# prints. `--quick` only prints.
+# prints. `--quick` only prints. With `--server` in front of these it does the same with what takes cost
+# Redis: see server_instructions.py.
 # Needs valgrind and redis-server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,6 +15,10 @@ for program in valgrind redis-server; do
 done
 # One peer asks for a newer compiler than it needs.
 cargo build --release --ignore-rust-version --manifest-path benches/peers/Cargo.toml --bin instructions >&2
+if [ "${1:-}" = --server ]; then
+  shift
+  exec python3 benches/server_instructions.py "$@"
+fi
 
 requests=4000
 work=$(mktemp -d)

@@ -45,7 +45,8 @@ class Server:
         self.path = f'{folder}/{"counted" if counts else "timed"}.sock'
         self.out = f'{folder}/callgrind'
         command = ['redis-server', '--port', '0', '--unixsocket', self.path]
-        command += ['--save', '', '--appendonly', 'no']
+        # Ten times a second it would do other work, more of it in a slow program.
+        command += ['--save', '', '--appendonly', 'no', '--hz', '1', '--dynamic-hz', 'no']
         if counts:
             output = f'--callgrind-out-file={self.out}'
             command = ['valgrind', '--tool=callgrind', '--instr-atstart=no', output, *command]
@@ -99,27 +100,34 @@ class Server:
         stats = self.call('INFO', 'latencystats').decode()
         return float(re.search(r'evalsha:p50=([\d.]+)', stats)[1])
 
-    def count(self, call, number):
+    def count(self, call, number, at_a_time=50):
         """Instructions of a call."""
-        control = lambda *words: subprocess.run(
-            ['callgrind_control', *words, str(self.process.pid)], capture_output=True
-        )
         self.play(call, range(300), 50)
+        self.begin_count()
+        self.play(call, range(300, 300 + number), at_a_time)
+        return self.end_count() / number
+
+    def control(self, *words):
+        command = ['callgrind_control', *words, str(self.process.pid)]
+        subprocess.run(command, capture_output=True)
+
+    def begin_count(self):
         for name in glob.glob(self.out + '*'):
             os.remove(name)
-        control('-i', 'on')
-        self.play(call, range(300, 300 + number), 50)
-        control('-i', 'off')
-        control('-d')
+        self.control('-i', 'on')
+
+    def end_count(self):
+        """Instructions since then."""
+        self.control('-i', 'off')
+        self.control('-d')
         time.sleep(0.5)
-        sums = [
+        return max(
             int(found[1])
             for name in glob.glob(self.out + '*')
             for found in re.finditer(
                 r'^(?:totals|summary): (\d+)', open(name, errors='replace').read(), re.M
             )
-        ]
-        return max(sums) / number
+        )
 
     def stop(self):
         self.process.terminate()
@@ -316,4 +324,5 @@ def main():
         open(path, 'w').write(text)
 
 
-main()
+if __name__ == '__main__':
+    main()

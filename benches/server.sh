@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures how many decisions one Redis server makes for eight processes, and puts the table into
 # benches/README.md: about seven minutes. Options: --rounds N, --seconds N, --quick. With --quick the
-# table is printed after one minute, and benches/README.md stays as it is.
+# table is printed after one minute, and benches/README.md stays as it is. With `--beside REVISION` the
+# log and GCRA are compared with those of that tree, and it is printed, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,28 @@ if ! command -v redis-server >/dev/null; then
   exit 1
 fi
 
-cargo build --release --ignore-rust-version --manifest-path benches/peers/Cargo.toml >&2
+options=() partial=
+build=(cargo build --release --ignore-rust-version --bin server)
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --quick) partial=yes; options+=("$1") ;;
+    --beside)
+      tree=target/server-beside partial=yes
+      git worktree remove --force "$tree" 2>/dev/null || true
+      git worktree add --quiet --detach "$tree" "$2"
+      # The other tree has its scripts, and asks as this program does.
+      rm -r "$tree/benches/peers"
+      cp -r benches/peers "$tree/benches/peers"
+      rm -rf "$tree/benches/peers/target"
+      "${build[@]}" --manifest-path "$tree/benches/peers/Cargo.toml" >&2
+      export BESIDE=$PWD/$tree/benches/peers/target/release/server
+      shift
+      ;;
+    *) options+=("$1") ;;
+  esac
+  shift
+done
+"${build[@]}" --manifest-path benches/peers/Cargo.toml >&2
 
 table=$(mktemp)
 trap 'rm -f "$table" "$table.new"' EXIT
@@ -23,10 +45,10 @@ trap 'rm -f "$table" "$table.new"' EXIT
   echo "$(date +%Y-%m-%d), $cores cores${processor:+ of $processor},"
   echo "$(rustc --version | cut -d' ' -f1-2), $redis."
   echo
-  benches/peers/target/release/server "$@"
+  benches/peers/target/release/server "${options[@]}"
 } | tee "$table"
 
-case " $* " in *" --quick "*) exit 0 ;; esac
+[ -z "$partial" ] || exit 0
 awk -v tables="$table" '
   /^<!-- server:begin -->/ { print; while ((getline line < tables) > 0) print line; skipping = 1 }
   /^<!-- server:end -->/ { skipping = 0 }

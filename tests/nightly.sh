@@ -159,6 +159,7 @@ builds() {
   once "bench of versions" cargo check --manifest-path benches/versions/Cargo.toml
   if command -v valgrind >/dev/null; then
     once "instructions" bash benches/instructions.sh --check
+    once "instructions of Redis" bash benches/instructions.sh --server --check
   else
     skipped "instructions" "valgrind is not installed"
   fi

@@ -2,6 +2,10 @@
 //! which counts the instructions of each call of [`counted`]. The program prints a line for each of
 //! these calls: the route, its allocations and their bytes, all of so many requests as the argument
 //! says. The server has one thread; the client has another one, which is not counted.
+//!
+//! `instructions ask ROUTE FOUND CONNECTIONS REQUESTS URL` asks one route, in front of a Redis in
+//! which `benches/server_instructions.py` counts: it says `ready` after as many requests that are not
+//! counted, waits for a line, and says how many it has asked.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -27,6 +31,7 @@ use tidegate_peers::contenders::{KEY_FIELD, handler};
 use tidegate_peers::reference::{Evalsha, patient_connection};
 use tidegate_peers::{Result, servers::RedisServer};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 use tower::layer::util::Identity;
 use tower_governor::GovernorLayer;
@@ -36,6 +41,9 @@ use tower_rate_limiter::{FixedWindow, IpKeyExtractor, RedisStore as RedisCounts}
 /// 600,000 requests in 600 seconds: one unit of a bucket comes back in a millisecond.
 const MAX: u32 = 600_000;
 const WINDOW: Duration = Duration::from_secs(600);
+/// Of rules in front of a Redis that is counted: no unit comes back meanwhile.
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+const ASKED_KEYS: u32 = 250;
 const INTERVAL: Duration = Duration::from_millis(1);
 /// Longer than the default, as callgrind makes a program fifty times as slow.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,10 +53,17 @@ const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nx-key: one\r\n\r\n";
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 100, 100, 100);
 
 fn main() -> Result<()> {
-    let requests = std::env::args()
-        .nth(1)
-        .ok_or("expected a number")?
-        .parse()?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [ask, route, found, connections, requests, redis] = &arguments[..]
+        && ask == "ask"
+    {
+        let route = Route::of_redis(route, found)?;
+        return route.ask(redis, connections.parse()?, requests.parse()?);
+    }
+    let [requests] = &arguments[..] else {
+        return Err("expected a number".into());
+    };
+    let requests = requests.parse()?;
     let redis = RedisServer::start(&[])?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     for route in Route::all() {
@@ -89,10 +104,10 @@ enum Route {
     Memory(Algorithm, Found, Shown),
     Joint,
     BareCall,
-    Redis(Algorithm),
+    Redis(Algorithm, Found),
     Resilient(Option<Duration>),
-    TowerRateLimitRedis,
-    TowerRateLimiter,
+    TowerRateLimitRedis(Found),
+    TowerRateLimiter(Found),
 }
 
 impl Route {
@@ -111,10 +126,37 @@ impl Route {
             }
         }
         all.extend([Self::Joint, Self::BareCall]);
-        all.extend([Algorithm::Gcra, Algorithm::SlidingLog].map(Self::Redis));
+        all.extend(
+            [Algorithm::Gcra, Algorithm::SlidingLog].map(|it| Self::Redis(it, Found::KnownKey)),
+        );
         all.extend([None, Some(TIMEOUT)].map(Self::Resilient));
-        all.extend([Self::TowerRateLimitRedis, Self::TowerRateLimiter]);
+        all.push(Self::TowerRateLimitRedis(Found::KnownKey));
+        all.push(Self::TowerRateLimiter(Found::KnownKey));
         all
+    }
+
+    fn of_redis(name: &str, found: &str) -> Result<Self> {
+        let found = match found {
+            "known" => Found::KnownKey,
+            "first" => Found::NewKey,
+            _ => Found::FullQuota,
+        };
+        let algorithm = Algorithm::ALL.iter().find(|it| it.name() == name);
+        Ok(match (algorithm, name) {
+            (Some(algorithm), _) => Self::Redis(*algorithm, found),
+            (None, "tower-rate-limit-redis") => Self::TowerRateLimitRedis(found),
+            (None, "tower-rate-limiter") => Self::TowerRateLimiter(found),
+            _ => return Err(format!("no route {name}").into()),
+        })
+    }
+
+    /// What one charge finds.
+    fn found(self) -> Found {
+        match self {
+            Self::Memory(_, found, _) | Self::Redis(_, found) => found,
+            Self::TowerRateLimitRedis(found) | Self::TowerRateLimiter(found) => found,
+            _ => Found::KnownKey,
+        }
     }
 
     fn name(self) -> String {
@@ -138,29 +180,18 @@ impl Route {
             }
             Self::Joint => "memory, a joint rule of three".into(),
             Self::BareCall => "a bare `EVALSHA` by redis-rs".into(),
-            Self::Redis(algorithm) => format!("Redis, {}", algorithm.name()),
+            Self::Redis(algorithm, _) => format!("Redis, {}", algorithm.name()),
             Self::Resilient(None) => "Redis, gcra, `Resilient`".into(),
             Self::Resilient(Some(_)) => "Redis, gcra, `Resilient` with a time-out".into(),
-            Self::TowerRateLimitRedis => "tower-rate-limit-redis 1.0".into(),
-            Self::TowerRateLimiter => "tower-rate-limiter 0.2, fixed window".into(),
+            Self::TowerRateLimitRedis(_) => "tower-rate-limit-redis 1.0".into(),
+            Self::TowerRateLimiter(_) => "tower-rate-limiter 0.2, fixed window".into(),
         }
     }
 
     fn measure(self, runtime: &Runtime, redis: &str, requests: u32) -> Result<()> {
-        let (next, step) = (Arc::new(AtomicU32::new(PEER.into())), self.step());
-        let with_address = move |mut request: Request| {
-            let address = Ipv4Addr::from(next.fetch_add(step, Ordering::Relaxed));
-            let address = ConnectInfo(SocketAddr::from((address, 40_000)));
-            request.extensions_mut().insert(address);
-            request
-        };
         let (server, mut client) = runtime.block_on(async {
-            let router = Router::new().route("/", self.build(redis).await?);
-            let service = router.map_request(with_address).into_make_service();
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-            let client = Client::connect(listener.local_addr()?.port())?;
-            let server = tokio::spawn(axum::serve(listener, service).into_future());
-            Result::Ok((server, Some(client)))
+            let (server, port) = self.serve(redis, WINDOW, 1).await?;
+            Result::Ok((server, Some(Client::connect(port)?)))
         })?;
         // How many of so many requests were answered as expected.
         let mut ask = |requests| {
@@ -192,20 +223,75 @@ impl Route {
         Ok(())
     }
 
-    fn step(self) -> u32 {
-        matches!(self, Self::Memory(_, Found::NewKey, _)).into()
+    /// The server and its port. Requests come from `known` addresses in turn.
+    async fn serve(
+        self,
+        redis: &str,
+        window: Duration,
+        known: u32,
+    ) -> Result<(JoinHandle<std::io::Result<()>>, u16)> {
+        let addresses = match self.found() {
+            Found::NewKey => u32::MAX,
+            _ => known,
+        };
+        let next = Arc::new(AtomicU32::new(0));
+        let with_address = move |mut request: Request| {
+            let number = next.fetch_add(1, Ordering::Relaxed) % addresses;
+            let address = Ipv4Addr::from(u32::from(PEER) + number);
+            let address = ConnectInfo(SocketAddr::from((address, 40_000)));
+            request.extensions_mut().insert(address);
+            request
+        };
+        let router = Router::new().route("/", self.build(redis, window).await?);
+        let service = router.map_request(with_address).into_make_service();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let server = tokio::spawn(axum::serve(listener, service).into_future());
+        Ok((server, port))
+    }
+
+    /// Asks so many requests over so many connections, twice.
+    fn ask(self, redis: &str, connections: u32, requests: u32) -> Result<()> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let (_server, port) = runtime.block_on(self.serve(redis, WEEK, ASKED_KEYS))?;
+        let clients = (0..connections).map(|_| Client::connect(port));
+        let mut clients = clients.collect::<Result<Vec<_>>>()?;
+        let mut ask_all = || {
+            std::thread::scope(|scope| {
+                let asking = clients.iter_mut().map(|client| {
+                    scope.spawn(move || {
+                        let statuses = (0..requests / connections).map(|_| client.ask(REQUEST));
+                        let answered =
+                            statuses.filter(|it| matches!(it, Ok(it) if *it == self.status()));
+                        answered.count()
+                    })
+                });
+                let asking: Vec<_> = asking.collect();
+                let answered = asking.into_iter().map(|it| it.join().unwrap_or_default());
+                answered.sum::<usize>()
+            })
+        };
+        // A denied route admits the first request of each address.
+        ask_all();
+        println!("ready");
+        std::io::stdin().read_line(&mut String::new())?;
+        println!("{}", ask_all());
+        Ok(())
     }
 
     fn status(self) -> u16 {
-        match self {
-            Self::Memory(_, Found::FullQuota, _) => 429,
+        match self.found() {
+            Found::FullQuota => 429,
             _ => 200,
         }
     }
 
-    async fn build(self, redis: &str) -> Result<MethodRouter> {
+    async fn build(self, redis: &str, window: Duration) -> Result<MethodRouter> {
         let route = get(handler);
-        let quota = Quota::new(WINDOW, MAX.into())?;
+        let quota = Quota::new(window, MAX.into())?;
         Ok(match self {
             Self::Plain => route,
             Self::LayerOfNothing => route.layer(Identity::new()),
@@ -256,7 +342,8 @@ impl Route {
                 route.layer(RateLimitLayer::from_rule(rule).store(MemoryStore::new()))
             }
             Self::BareCall => route.layer(Evalsha::connect(redis).await?),
-            Self::Redis(algorithm) => {
+            Self::Redis(algorithm, found) => {
+                let quota = Quota::new(window, max_of(found).into())?;
                 let rule = Rule::new(algorithm.name(), [quota])?.with_algorithm(algorithm);
                 let store = RedisStore::connect(redis).await?.timeout(TIMEOUT);
                 route.layer(RateLimitLayer::from_rule(rule).key(PeerIp).store(store))
@@ -267,20 +354,34 @@ impl Route {
                 let store = Resilient::new(store).timeout(timeout);
                 route.layer(RateLimitLayer::from_rule(rule).key(PeerIp).store(store))
             }
-            Self::TowerRateLimitRedis => {
+            Self::TowerRateLimitRedis(found) => {
                 let client = redis032::Client::open(redis)?;
                 let connection = client.get_multiplexed_async_connection().await?;
                 let layer = tower_rate_limit_redis::RateLimitLayer::builder();
-                let layer = layer.conn(connection).key_resolver(Peer).capacity(u16::MAX);
-                route.layer(layer.emission_interval(INTERVAL).build())
+                let layer = layer
+                    .conn(connection)
+                    .key_resolver(Peer)
+                    .capacity(match found {
+                        Found::FullQuota => 1,
+                        _ => u16::MAX,
+                    });
+                let interval = window / max_of(found);
+                route.layer(layer.emission_interval(interval).build())
             }
-            Self::TowerRateLimiter => {
+            Self::TowerRateLimiter(found) => {
                 let store = RedisCounts::new(patient_connection(redis).await?);
-                let policy = FixedWindow::new(store, MAX.into(), WINDOW)?;
+                let policy = FixedWindow::new(store, max_of(found).into(), window)?;
                 let layer = tower_rate_limiter::RateLimitLayer::builder(IpKeyExtractor::new());
                 route.layer(layer.policy_name("api").with_policy(policy).build()?)
             }
         })
+    }
+}
+
+fn max_of(found: Found) -> u32 {
+    match found {
+        Found::FullQuota => 1,
+        _ => MAX,
     }
 }
 

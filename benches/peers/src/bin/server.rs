@@ -1,6 +1,8 @@
 //! How many decisions one Redis server makes for eight processes: `server` starts the processes and
-//! prints the table; `server client ...` is one of them.
+//! prints the table; `server client ...` is one of them. With `BESIDE=PROGRAM`, this program of another
+//! tree, the log and GCRA are compared with those of that tree instead.
 
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,22 +43,64 @@ fn main() -> Result<()> {
     }
     let Rounds { rounds, seconds } = Rounds::from_arguments()?;
     let mut redis = RedisServer::start(&[])?;
-    let mut runs = Vec::new();
+    let own = std::env::current_exe()?;
+    let beside = std::env::var_os("BESIDE").map(PathBuf::from);
+    let contenders: Vec<_> = match &beside {
+        None => NAMES.map(|name| (name, &own)).into(),
+        Some(other) => [LOG, GCRA]
+            .map(|name| [(name, &own), (name, other)])
+            .concat(),
+    };
+    let (mut runs, mut others) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
         for tasks in TASKS {
             for keys in KEYS {
                 eprintln!("server: round {round} with {tasks} tasks and {keys} keys");
-                for name in NAMES {
-                    let run = Run::measure(&mut redis, name, tasks, keys, seconds)?;
+                for (name, program) in &contenders {
+                    let run = Run::measure(&mut redis, (name, program), tasks, keys, seconds)?;
                     eprintln!("{run:?}");
-                    runs.push(run);
+                    let is_own = *program == &own;
+                    if is_own { &mut runs } else { &mut others }.push(run);
                 }
             }
         }
     }
     println!("Medians of {rounds} rounds of {seconds} s.\n");
-    print(&runs);
+    match beside {
+        None => print(&runs),
+        Some(_) => print_beside(&runs, &others),
+    }
     Ok(())
+}
+
+/// How many decisions this tree makes in a second of Redis's processor, to those of another tree.
+fn print_beside(runs: &[Run], others: &[Run]) {
+    let mut rows = Vec::new();
+    for name in [LOG, GCRA] {
+        for tasks in TASKS {
+            let mut row = vec![format!("{name}, {tasks}")];
+            for keys in KEYS {
+                let is_asked = |run: &&Run| (run.name, run.tasks, run.keys) == (name, tasks, keys);
+                let of = |runs: &[Run]| -> Vec<f64> {
+                    let runs = runs.iter().filter(is_asked);
+                    runs.map(|run| run.per_cpu_second).collect()
+                };
+                let (own, other) = (of(runs), of(others));
+                let ratios = own.iter().zip(&other).map(|(own, other)| own / other);
+                row.push(format!("{:.2}", median(ratios)));
+                row.push(thousands(median(own.into_iter())));
+            }
+            rows.push(row);
+        }
+    }
+    let head = [
+        "eight processes; tasks in each",
+        "one key: decisions a second of Redis CPU, to the other tree",
+        "this tree",
+        "100,000 keys: to the other tree",
+        "this tree",
+    ];
+    table::print(&head, &rows);
 }
 
 /// What one run of one contender showed.
@@ -75,7 +119,7 @@ struct Run {
 impl Run {
     fn measure(
         redis: &mut RedisServer,
-        name: &'static str,
+        (name, program): (&'static str, &Path),
         tasks: usize,
         keys: usize,
         seconds: u64,
@@ -84,7 +128,7 @@ impl Run {
         let begin = now() + WARM_UP;
         let end = begin + Duration::from_secs(seconds);
         let clients = (0..PROCESSES).map(|process| {
-            Command::new(std::env::current_exe()?)
+            Command::new(program)
                 .args(["client", &redis.url(), name])
                 .args([process, tasks, keys].map(|number| number.to_string()))
                 .args([begin, end].map(|instant| instant.as_micros().to_string()))
