@@ -176,7 +176,12 @@ def question(algorithm, keys, subjects, quotas, tries_usual):
         rows = [32_768 + subjects] + [32_768] * (subjects - 1)
     begins = [4 + len(rule) * at if subjects else 4 for at in range(keys)]
     records = [struct.pack('>HH', begin, rows) + row for begin, rows in zip(begins, rows)]
-    return kind + struct.pack('>H', 4 + len(rule) * rules) + rule * rules + b''.join(records)
+    lone = keys == 1 and quotas == 1 and kind == b'\0'
+    return b''.join(
+        [b'\3' if lone else kind, struct.pack('>H', 4 + len(rule) * rules), rule * rules]
+        + records
+        + [str(expiry).encode() if lone else b'']
+    )
 
 
 def calls_of(server, source, algorithm, keys, label, subjects=0, quotas=1, tries_usual=True):
@@ -186,7 +191,8 @@ def calls_of(server, source, algorithm, keys, label, subjects=0, quotas=1, tries
     names = lambda number: [
         f'{label}{at if subjects else (number * keys + at) % varied}' for at in range(keys)
     ]
-    return lambda number: encode('EVALSHA', sha, keys, *names(number), asked, number)
+    mark = lambda number: struct.pack('>Q', number)
+    return lambda number: encode('EVALSHA', sha, keys, *names(number), asked, mark(number))
 
 
 def measure(server, contenders, counts, rounds, is_small, time=Server.time):

@@ -26,7 +26,7 @@ README = f'{ROOT}/benches/README.md'
 WEEK = 604_800_000_000
 MAX = 1_000
 # See lua/formats.md.
-USUAL, GENERAL, HOLDS = 0, 2, 16
+USUAL, GENERAL, LONE, HOLDS = 0, 2, 3, 16
 JOINT, CALENDAR, NO_DEADLINE = 32_768, 17, 1 << 53
 CALLS = 1_000
 # How often a row is counted.
@@ -69,6 +69,8 @@ def question(kind, rules, records):
     text = bytes([kind]) + struct.pack('>H', 4 + len(text)) + text
     for of, rows, first in records:
         text += struct.pack('>HH', begins[of], rows) + first
+    if kind % HOLDS == LONE:
+        text += str(expiry_and_slice(WEEK)[0]).encode()
     return text
 
 
@@ -85,7 +87,7 @@ class Rows:
         return encode('EVALSHA', self.scripts[script], len(keys), *keys, *arguments)
 
     def take(self, script, keys, asked, number):
-        return self.call(script, keys, asked, number)
+        return self.call(script, keys, asked, struct.pack('>Q', number))
 
     def ask(self, command):
         self.server.socket.sendall(command)
@@ -103,7 +105,7 @@ class Rows:
 
     def lone(self, algorithm):
         name, key = algorithm.replace('_', ' '), lambda number: f'CurrentLimiter:keys:{number}'
-        asked = lambda units, kind=USUAL: question(
+        asked = lambda units, kind=LONE: question(
             kind, [rule(algorithm, units)], [(0, 1, row())]
         )
         known, full = asked(MAX), asked(1)
@@ -124,7 +126,7 @@ class Rows:
             f'{name}, two maxes in turn',
             lambda n: self.take(algorithm, [key(n % 250)], turns[n // 250 % 2], n),
         )
-        held = asked(MAX, HOLDS)
+        held = asked(MAX, LONE + HOLDS)
         self.add(
             f'{name}, may be held and is not',
             lambda n: self.take(
@@ -166,10 +168,10 @@ class Rows:
 
         def charge():
             receipts.clear()
-            asked = question(USUAL, [rule('gcra', MAX)], [(0, 1, row())])
+            asked = question(LONE, [rule('gcra', MAX)], [(0, 1, row())])
             for number in range(300 + CALLS):
                 reply = self.ask(self.take('gcra', [key(number)], asked, number))
-                stamp, serial = reply[1:8], reply[19:26]
+                stamp, serial = reply[16:23], reply[9:16]
                 receipt = stamp + serial + sevens(1, 1) + b'\1' + sevens(WEEK)
                 receipts.append(struct.pack('>HI', 1, len(receipt)) + receipt)
 

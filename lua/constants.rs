@@ -9,6 +9,7 @@
 pub(crate) const USUAL: u8 = 0;
 pub(crate) const GENERAL: u8 = 2;
 pub(crate) const NAMES_TWICE: u8 = 1;
+pub(crate) const LONE: u8 = 3;
 pub(crate) const HOLDS: u8 = 16;
 
 // The question. The record of a key, further rows, and the beginning of a rule; the numbers by which
@@ -25,19 +26,20 @@ pub(crate) const CALENDAR: u8 = 17;
 pub(crate) const WINDOW_RULE: &str = ">BI7I7I7I7I7";
 pub(crate) const GCRA_RULE: &str = ">BI7I7I7I7I7I7I7I7";
 pub(crate) const FIXED_RULE: &str = ">BI7I7I7I7";
-// A question about one key, one rule, one quota and one row: what a lone take needs of it, but for
-// the expiry; its size; and the whole reply.
-pub(crate) const LOG_LONE: &str = ">xxxBxxxxxxxI7I7I7xxxxI7I2I7";
-pub(crate) const LOG_LONE_SIZE: u64 = 52;
-pub(crate) const GCRA_LONE: &str = ">xxxxxxxxxxxI7I7I7I7I7I7I7xxxxI7I2I7";
-pub(crate) const GCRA_LONE_SIZE: u64 = 80;
-pub(crate) const EXPIRY_AT: u64 = 5;
-pub(crate) const LONE_REPLY: &str = ">I8I8BI2I7I7I7";
+// The question of a lone take, which ends with the expiry as a text: what its usual case needs of
+// it, and where that begins.
+pub(crate) const LONE_AT: u64 = 12;
+pub(crate) const LONE_QUESTION: &str = ">I7I7I7I4I7I2I7";
+pub(crate) const GCRA_LONE: &str = ">I7I7I7I7I7I7I7I4I7I2I7";
 // A quota of a rule.
 pub(crate) const LOG_QUOTA: &str = ">I7I7";
 pub(crate) const GCRA_QUOTA: &str = ">I7I7I7I7I7I7";
 
 // The reply: see formats.md.
+pub(crate) const HEAD: &str = ">c8I8I7";
+pub(crate) const LONE_REPLY: &str = ">c8I8I7BI2I7I7I7";
+pub(crate) const LONE_DENIED: &str = ">c8BI7I7I7";
+pub(crate) const ANSWERS: u64 = 0;
 pub(crate) const DENIED: u64 = 0;
 pub(crate) const ALLOWED: u64 = 1;
 pub(crate) const NEVER: u64 = 2;
@@ -47,6 +49,8 @@ pub(crate) const ON_HOLD: u64 = 5;
 pub(crate) const DENIED_ON_HOLD: u64 = 8;
 pub(crate) const ALLOWED_AFTER_FAILURES: u64 = 6;
 pub(crate) const OUTSIDE: u64 = 7;
+// Behind it stands what denied a lone take; a mark of states is above it, too.
+pub(crate) const DENIED_STATE: u64 = 9;
 pub(crate) const ANSWER: &str = ">BI2I7I7I7";
 pub(crate) const SHORT_ANSWER: &str = ">BI2";
 pub(crate) const NEXT_QUOTA: &str = ">I7I7";
@@ -102,6 +106,11 @@ pub(crate) const GCRA_STATE: &str = ">BI7I7I7I7I7I7I7I7I7";
 pub(crate) const GCRA_STATE_SIZE: u64 = 64;
 pub(crate) const FIXED_STATE: &str = ">BI7I7I7I7I7I7I7I7";
 pub(crate) const FIXED_STATE_SIZE: u64 = 57;
+// The same in parts: what stands in the middle is alike after charges of one instant under a rule.
+pub(crate) const GCRA_PARTS: &str = ">BI7c35I7I7I7";
+pub(crate) const GCRA_STAMPED: &str = ">I7I7I7I7I7";
+pub(crate) const FIXED_PARTS: &str = ">BI7c28I7I7I7";
+pub(crate) const FIXED_STAMPED: &str = ">I7I7I7I7";
 // What `reset` leaves in the place of a count: its mark, and since when takes are given back.
 pub(crate) const RESET: &str = ">BI7";
 pub(crate) const RESET_SIZE: u64 = 8;

@@ -4,7 +4,7 @@
 -- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, and window
 --          in microseconds
--- ARGV[2]  the call id, which the reply repeats
+-- ARGV[2]  the call id, 8 bytes, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see formats.md. Refunds: see refund/fixed_window.lua.
@@ -14,8 +14,37 @@
 -- include/fixed_window.lua.
 
 -- include: take_begin
-local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) }
-local max, window
+local raw
+
+-- A lone take in its usual case: what the loop below does, for one take of one key. All else is
+-- left for that loop.
+if kind % HOLDS == LONE then
+  local slice, max, window, _, cost, _, deadline, behind = unpack(LONE_QUESTION, question, LONE_AT)
+  -- include: lone_read
+  local is_usual, mark, serial, last_charge, window_then, refundable_since, start, used =
+    not raw, nil, 0, now, nil, now, now, 0
+  if raw and #raw == FIXED_STATE_SIZE then
+    mark, serial, last_charge, _, window_then, _, refundable_since, start, used =
+      unpack(FIXED_STATE, raw)
+    is_usual = mark == FIXED_MARK and window_then == window and last_charge <= now
+      and refundable_since <= now and start <= last_charge and used <= max
+  end
+  is_usual = is_usual and now <= deadline and cost > 0 and cost <= max
+  if is_usual then
+    if used == 0 or start + window <= now then
+      if last_charge ~= now then serial = 0 end
+      refundable_since, start, used = now, now, 0
+    end
+    if used + cost > max then return pack(LONE_DENIED, id, DENIED_STATE, used, now, start) end
+    local state = pack(FIXED_STATE, FIXED_MARK, (serial + cost) % MODULUS, now, max, window,
+      now + window, refundable_since, start, used + cost)
+    -- include: lone_write
+    if written and written.ok then return id .. state end
+  end
+end
+
+-- include: usual_read
+local max, window, stamped
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under windows of this
 -- length alone, or never. All else is left for the core.
@@ -23,7 +52,9 @@ local max, window
   local raw = values[place]
   if rule_from ~= rule_at then
     quotas, expiry, slice, max, window = unpack(FIXED_RULE, question, rule_from)
-    rule_at, expiry_text, this_slice = rule_from, nil, floor(now / slice)
+    rule_at, expiry_text, this_slice = rule_from, nil, now - now % slice
+    -- What is alike in the states of all charges of this call under this rule.
+    stamped = pack(FIXED_STAMPED, now, max, window, now + window)
   end
   -- include: calendar_read
 
@@ -48,11 +79,11 @@ local max, window
   local reset, answer = start + window - now, ''
   if is_usual and allowed > 0 then
     used, serial = used + cost * allowed, (serial + cost * allowed) % MODULUS
-    local state = pack(FIXED_STATE, FIXED_MARK, serial, now, max, window, now + window, refundable_since,
-      start, used)
-    local keeps_expiry = raw and floor(last_charge / slice) == this_slice
+    local state = pack(FIXED_PARTS, FIXED_MARK, serial, stamped, refundable_since, start, used)
+    local keeps_expiry = raw and last_charge - last_charge % slice == this_slice
     -- include: usual_write
-    answer = pack(ANSWER, ALLOWED, allowed, serial, max - used, reset)
+    answer = state
+    if takes > 1 then answer = pack(ANSWER, ALLOWED, allowed, serial, max - used, reset) end
   end
   if is_usual and allowed < takes then
     local wait = used + cost > max and reset or 0

@@ -5,7 +5,7 @@
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
--- ARGV[2]  the call id, which the reply repeats
+-- ARGV[2]  the call id, 8 bytes, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see formats.md. Refunds: see refund/gcra.lua.
@@ -15,67 +15,47 @@
 -- poured in since then. All fields: include/counters.lua and include/gcra.lua.
 
 -- include: take_begin
-local ceil = math.ceil
+local raw
 
 -- A lone take in its usual case: what the loop below does, for one take of one key whose rule is as
 -- it was. All else is left for that loop.
-if (kind == USUAL or kind == HOLDS) and #question == GCRA_LONE_SIZE then
-  local slice, max, window, burst, life, pace_units, pace_micros, cost, takes, deadline =
-    unpack(GCRA_LONE, question)
-  local key, refundable_since, start, units = keys[1], now, now, 0
-  local mark, serial, last_charge, max_then, window_then, burst_then, needed_until
-  local raw = ''
-  if kind == USUAL then
-    raw = pcall('GET', key)
-  else
-    -- A usual take of a key that may be held, and is not: see include/holds.lua.
-    local found = call('MGET', key, keys[2])
-    if not found[2] then raw = found[1] end
-  end
+if kind % HOLDS == LONE then
+  local slice, max, window, burst, life, pace_units, pace_micros, _, cost, _, deadline, behind =
+    unpack(GCRA_LONE, question, LONE_AT)
+  -- include: lone_read
+  local is_usual, mark, serial, last_charge, max_then, window_then, burst_then, needed_until,
+    refundable_since, start, units = not raw, nil, 0, now, nil, nil, nil, nil, now, now, 0
   if raw and #raw == GCRA_STATE_SIZE then
     mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
       start, units = unpack(GCRA_STATE, raw)
-  elseif not raw then
-    mark, serial, last_charge, max_then, window_then, burst_then, needed_until =
-      GCRA_MARK, 0, now, max, window, burst, now + life
+    is_usual = mark == GCRA_MARK and max_then == max and window_then == window
+      and burst_then == burst and needed_until == last_charge + life and last_charge <= now
+      and refundable_since <= now and start <= last_charge and units <= burst + pace_units
   end
-  local is_usual = mark == GCRA_MARK and takes == 1 and now <= deadline
-    and cost > 0 and cost <= burst and max > 0 and (burst + pace_units) * pace_micros < EXACT
-    and max_then == max and window_then == window and burst_then == burst
-    and needed_until == last_charge + life and last_charge <= now and refundable_since <= now
-    and start <= last_charge and units <= burst + pace_units
+  is_usual = is_usual and now <= deadline and cost > 0 and cost <= burst
   if is_usual then
-    local used = units - floor((now - start) * pace_units / pace_micros)
+    -- `n - n % 1` is `floor(n)`, without a call.
+    local paces, used = (now - start) / pace_micros, (now - start) * pace_units / pace_micros
+    used = units - used + used % 1
     if used <= 0 then
       if last_charge ~= now then serial = 0 end
-      refundable_since, start, units, used = now, now, 0, 0
+      refundable_since, start, units, used, paces = now, now, 0, 0, 0
     end
-    if used + cost > burst then
-      local wait = start + ceil((units + cost - burst) * pace_micros / pace_units) - now
-      local reset = used > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
-      return pack(LONE_REPLY, now, ARGV[2], DENIED, 1, wait, math.max(burst - used, 0), reset)
-    end
-    local paces = floor((now - start) / pace_micros)
+    if used + cost > burst then return pack(LONE_DENIED, id, DENIED_STATE, units, now, start) end
+    paces = paces - paces % 1
     start, units = start + paces * pace_micros, units - paces * pace_units + cost
-    serial = (serial + cost) % MODULUS
-    local state = pack(GCRA_STATE, GCRA_MARK, serial, now, max, window, burst, now + life,
-      refundable_since, start, units)
-    local written
-    if raw and floor(last_charge / slice) == floor(now / slice) then
-      written = pcall('SET', key, state, 'KEEPTTL')
-    else
-      local expiry = format('%.0f', (unpack('>I7', question, EXPIRY_AT)))
-      written = pcall('SET', key, state, 'PX', expiry, raw and 'XX' or 'NX')
-    end
-    if written and written.ok then
-      local reset = start + ceil(units * pace_micros / pace_units) - now
-      return pack(LONE_REPLY, now, ARGV[2], ALLOWED, 1, serial, burst - used - cost, reset)
-    end
+    local state = pack(GCRA_STATE, GCRA_MARK, (serial + cost) % MODULUS, now, max, window, burst,
+      now + life, refundable_since, start, units)
+    -- include: lone_write
+    if written and written.ok then return id .. state end
   end
 end
 
-local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) }
-local max, window, burst, life, pace_units, pace_micros, is_exact
+-- include: usual_read
+local ceil, max, window, burst, life = math.ceil, nil, nil, nil, nil
+-- What is alike in the states of all charges of this call under a rule: from their instant to when
+-- they are needed.
+local pace_units, pace_micros, is_exact, stamped
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under windows of this
 -- length alone, or never. All else is left for the core.
@@ -84,8 +64,9 @@ local max, window, burst, life, pace_units, pace_micros, is_exact
   if rule_from ~= rule_at then
     quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros =
       unpack(GCRA_RULE, question, rule_from)
-    rule_at, expiry_text, this_slice = rule_from, nil, floor(now / slice)
+    rule_at, expiry_text, this_slice = rule_from, nil, now - now % slice
     is_exact = quotas == 1 and max > 0 and (burst + pace_units) * pace_micros < EXACT
+    stamped = pack(GCRA_STAMPED, now, max, window, burst, now + life)
   end
   -- include: calendar_read
 
@@ -118,7 +99,8 @@ local max, window, burst, life, pace_units, pace_micros, is_exact
 
   -- The units that have not drained yet. A product that is too large to be exact is larger than all
   -- units, so that nothing is left. If nothing is left, the bucket begins afresh.
-  local used = units - floor((now - start) * pace_units / pace_micros)
+  local used = (now - start) * pace_units / pace_micros
+  used = units - used + used % 1
   if used <= 0 then
     if last_charge ~= now then serial = 0 end
     refundable_since, start, units, used, paced_for = now, now, 0, 0, 0
@@ -128,16 +110,24 @@ local max, window, burst, life, pace_units, pace_micros, is_exact
 
   local answer = ''
   if is_usual and allowed > 0 then
-    local charged, paces = cost * allowed, floor((now - start) / pace_micros)
+    local charged, paces = cost * allowed, (now - start) / pace_micros
+    paces = paces - paces % 1
     start, units, used = start + paces * pace_micros, units - paces * pace_units + charged, used + charged
     serial = (serial + charged) % MODULUS
-    local state = pack(GCRA_STATE, GCRA_MARK, serial, now, max, window, burst,
-      now + life + math.min(math.max(paced_for, 0), TEN_YEARS), refundable_since, start, units)
-    local keeps_expiry = raw and is_same and floor(last_charge / slice) == this_slice
+    local middle = stamped
+    if paced_for > 0 then
+      local needed = now + life + math.min(paced_for, TEN_YEARS)
+      middle = pack(GCRA_STAMPED, now, max, window, burst, needed)
+    end
+    local state = pack(GCRA_PARTS, GCRA_MARK, serial, middle, refundable_since, start, units)
+    local keeps_expiry = raw and is_same and last_charge - last_charge % slice == this_slice
     -- include: usual_write
-    local reset = start + ceil(units * pace_micros / pace_units) - now
-    answer = pack(ANSWER, ALLOWED, allowed, serial, burst - used, reset)
-    if allowed > 1 then answer = answer .. pack('>I7', units) end
+    answer = state
+    if takes > 1 then
+      local reset = start + ceil(units * pace_micros / pace_units) - now
+      answer = pack(ANSWER, ALLOWED, allowed, serial, burst - used, reset)
+      if allowed > 1 then answer = answer .. pack('>I7', units) end
+    end
   end
   if is_usual and allowed < takes then
     local wait = used + cost > burst

@@ -4,7 +4,7 @@
 -- KEYS     1 to 64 keys of one slot, each a log: a sorted set
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, and window
 --          in microseconds
--- ARGV[2]  the call id, which the reply repeats
+-- ARGV[2]  the call id, 8 bytes, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see formats.md. Refunds: see refund/sliding_log.lua.
@@ -17,18 +17,18 @@
 -- include/sliding_log.lua.
 
 -- include: take_begin
-local sub = string.sub
-local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or ARGV[3]
+local sub, format = string.sub, string.format
+local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or given[3]
 
 -- A lone take in its usual case: what the loop below does, for one take of one key under one quota.
 -- All else is left for that loop.
-if kind == USUAL and #question == LOG_LONE_SIZE and not keys[2] then
-  local number, slice, max, window, cost, takes, deadline = unpack(LOG_LONE, question)
+if kind == LONE then
+  local slice, max, window, _, cost, _, deadline, behind = unpack(LONE_QUESTION, question, LONE_AT)
   local key = keys[1]
-  local is_usual = number == 1 and takes == 1 and now <= deadline and cost > 0 and cost <= max
+  local is_usual = now <= deadline and cost > 0 and cost <= max
   local found = is_usual and pcall('ZRANGE', key, '-1', '-1')
   local newest = found and (found[1] or found.err)
-  local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, serial, _
+  local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, serial
   if newest and #newest == LOG_ENTRY_SIZE then
     mark, total, base, oldest_base, oldest_stamp, stamp, horizon, _, serial =
       unpack(LOG_ENTRY, newest)
@@ -52,10 +52,10 @@ if kind == USUAL and #question == LOG_LONE_SIZE and not keys[2] then
   is_usual = is_usual and mark == LOG_MARK and used >= cost and used <= max + 1
   if is_usual and used > max then
     local left, reset = max + cost - used, stamp + window - now
-    return pack(LONE_REPLY, now, ARGV[2], DENIED, 1, first_stamp + window - now, left, reset)
+    return pack(LONE_REPLY, id, ANSWERS, now, DENIED, 1, first_stamp + window - now, left, reset)
   elseif is_usual then
-    local merges = newest and floor(stamp / 1000) == floor(now / 1000)
-    local sets_expiry = not newest or floor(stamp / slice) ~= floor(now / slice)
+    local merges = newest and stamp - stamp % 1000 == now - now % 1000
+    local sets_expiry = not newest or stamp - stamp % slice ~= now - now % slice
     if not merges then base = total end
     if merges and oldest_stamp == stamp then oldest_stamp = now end
     if merges and first_stamp == stamp then first_stamp = now end
@@ -66,14 +66,14 @@ if kind == USUAL and #question == LOG_LONE_SIZE and not keys[2] then
       max, serial)
     is_usual = 1 == pcall('ZADD', key, now_text, entry)
     if is_usual and sets_expiry then
-      is_usual = 1 == pcall('PEXPIRE', key, format('%.0f', (unpack('>I7', question, EXPIRY_AT))))
+      is_usual = 1 == pcall('PEXPIRE', key, sub(question, behind))
       -- Nothing is charged, and no key is left without an expiry.
       if not is_usual then call('ZREM', key, entry) end
     end
     if is_usual then
       if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
       if is_full then call('ZREMRANGEBYSCORE', key, '0', edge) end
-      return pack(LONE_REPLY, now, ARGV[2], ALLOWED, 1, serial, max - used, window)
+      return pack(LONE_REPLY, id, ANSWERS, now, ALLOWED, 1, serial, max - used, window)
     end
   end
 end
@@ -92,7 +92,7 @@ local maxes, windows, edges, firsts, used = { 0 }, { 0 }, { false }, { 0 }, { 0 
   local key = keys[place]
   if rule_from ~= rule_at then
     quotas, expiry, slice, behind = unpack(RULE_HEAD, question, rule_from)
-    rule_at, expiry_text, this_slice, longest, largest = rule_from, nil, floor(now / slice), 0, 0
+    rule_at, expiry_text, this_slice, longest, largest = rule_from, nil, now - now % slice, 0, 0
     for n = 1, quotas < CALENDAR and quotas or 0 do
       local max, window
       max, window, behind = unpack(LOG_QUOTA, question, behind)
@@ -138,7 +138,7 @@ local maxes, windows, edges, firsts, used = { 0 }, { 0 }, { false }, { 0 }, { 0 
   end
 
   local charged, before = cost * allowed, stamp
-  local merges = newest and floor(stamp / 1000) == floor(now / 1000)
+  local merges = newest and stamp - stamp % 1000 == now - now % 1000
   if charged > 0 then stamp = now end
   -- What the answer says of each quota, after the charge.
   local first_left, first_reset, others, wait = nil, nil, '', 0
@@ -171,7 +171,7 @@ local maxes, windows, edges, firsts, used = { 0 }, { 0 }, { false }, { 0 }, { 0 
     if is_full then oldest_base, oldest_stamp = longest_base, longest_first end
     local entry = pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, longest, largest, serial)
     is_usual = 1 == pcall('ZADD', key, now_text, entry)
-    if is_usual and (not newest or floor(before / slice) ~= this_slice) then
+    if is_usual and (not newest or before - before % slice ~= this_slice) then
       -- The same for all keys of a rule: to format a number takes as long as a command.
       expiry_text = expiry_text or format('%.0f', expiry)
       is_usual = 1 == pcall('PEXPIRE', key, expiry_text)

@@ -4,7 +4,7 @@
 -- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, window in
 --          microseconds and the number of sub-windows
--- ARGV[2]  the call id, which the reply repeats
+-- ARGV[2]  the call id, 8 bytes, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see formats.md. Refunds: see refund/sliding_window.lua.
@@ -25,7 +25,7 @@ local max, window, sub_windows, length
   local raw = values[place]
   if rule_from ~= rule_at then
     quotas, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, rule_from)
-    rule_at, expiry_text, this_slice = rule_from, nil, floor(now / slice)
+    rule_at, expiry_text, this_slice = rule_from, nil, now - now % slice
     length = math.max(floor(window / sub_windows), 1)
   end
   -- include: calendar_read
@@ -82,7 +82,7 @@ local max, window, sub_windows, length
     local state = pack(WINDOW_STATE, WINDOW_MARK, serial, now, max, window, now + window, refundable_since,
       length, left_total, stays + 1) .. sub(raw or '', entries + 1, entries + stays * WINDOW_ENTRY_SIZE)
       .. pack(WINDOW_ENTRY, now, total)
-    local keeps_expiry = raw and floor(last_charge / slice) == this_slice
+    local keeps_expiry = raw and last_charge - last_charge % slice == this_slice
     -- include: usual_write
     answer = pack(ANSWER, ALLOWED, allowed, serial, max - used, window)
     stamp = now

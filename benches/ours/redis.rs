@@ -228,7 +228,10 @@ impl Bench {
 /// contenders answer with numbers.
 fn is_decision(reply: &Value) -> bool {
     match reply {
-        Value::BulkString(bytes) => matches!(bytes.get(16), Some(0 | 1)),
+        Value::BulkString(bytes) => match bytes.get(8) {
+            Some(0) => matches!(bytes.get(23), Some(0 | 1 | 247..)),
+            mark => mark.is_some(),
+        },
         _ => true,
     }
 }

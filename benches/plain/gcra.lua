@@ -1,5 +1,5 @@
 -- GCRA written plainly, to compare with lua/gcra.lua: one quota, no plans or refunds, and
--- what it reads is believed. It has the same questions, states and replies.
+-- what it reads is believed. It has the same questions and states.
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local floor = math.floor
 local clock = call('TIME')
@@ -10,7 +10,7 @@ local expiry, slice, max, window, burst, life, pace_units, pace_micros =
   unpack('>I7I7I7I7I7I7I7I7', question, 14)
 local expiry_text = string.format('%.0f', expiry)
 local values = KEYS[2] and call('MGET', _G.unpack(KEYS)) or { call('GET', KEYS[1]) }
-local replies = { pack('>I8I8', now, ARGV[2]) }
+local replies = { pack('>c8I8I7', ARGV[2], 0, now) }
 for place = 1, #KEYS do
   local cost, takes, _, after = unpack('>I7I2I7', question, at + 4)
   at = after

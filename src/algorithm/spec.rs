@@ -4,7 +4,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::calendar::Calendar;
+#[cfg(feature = "redis")]
+use super::constants::EXACT;
 use super::lockout::LockoutSpec;
+#[cfg(feature = "redis")]
+use super::pace::Pace;
 use super::share::Share;
 use super::{Algorithm, AlgorithmConfig};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
@@ -57,6 +61,9 @@ pub(crate) struct Windows {
     /// The longest time for which a charge counts, in microseconds.
     pub(crate) life: u64,
     pub(crate) owe_at_most: Option<u64>,
+    /// How a bucket of the only quota drains.
+    #[cfg(feature = "redis")]
+    pace: Option<Pace>,
 }
 
 /// The limit of a count of permits, which requests in progress hold.
@@ -245,6 +252,11 @@ impl Windows {
     ) -> Self {
         let lives = quotas.iter().map(|quota| config.algorithm().life(quota));
         Self {
+            #[cfg(feature = "redis")]
+            pace: match (&*quotas, config.algorithm()) {
+                ([quota], Algorithm::Gcra) => Some(Pace::new(quota)),
+                _ => None,
+            },
             config,
             life: lives.max().unwrap_or(0),
             quotas,
@@ -282,6 +294,35 @@ impl Windows {
 
     fn owed_by(&self, share: Share) -> Option<u64> {
         self.owe_at_most.map(|units| share.times(units))
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Windows {
+    /// Whether a lone take of it has a usual case of its own: under one quota, which has units and
+    /// whose numbers are exact in a double.
+    pub(crate) fn is_lone(&self) -> bool {
+        let [quota] = &*self.quotas else {
+            return false;
+        };
+        let is_exact = |pace: &Pace| {
+            let units = quota.burst().saturating_add(pace.units);
+            units.saturating_mul(pace.micros) < EXACT
+        };
+        quota.max() > 0 && self.pace.as_ref().is_none_or(is_exact)
+    }
+
+    /// The units of the only quota in use, when a state says since when it is busy and what was
+    /// charged since then.
+    pub(crate) fn used(&self, now: u64, start: u64, units: u64) -> u64 {
+        let drained = |pace: &Pace| pace.drained(now.saturating_sub(start)).0;
+        units.saturating_sub(self.pace.as_ref().map_or(0, drained))
+    }
+
+    /// When at most `limit` of these units are in use.
+    pub(crate) fn fits_at(&self, start: u64, units: u64, limit: u64) -> u64 {
+        let time = |pace: &Pace| pace.time_for(units.saturating_sub(limit));
+        start.saturating_add(self.pace.as_ref().map_or(self.life, time))
     }
 }
 

@@ -243,10 +243,14 @@ async fn one_history_in_all_stores() {
     }
 }
 
-/// A script's reply as if the server's clock were ahead by 70 days. It begins with what that shows.
+/// A script's reply as if the server's clock were ahead by 70 days. What that shows stands behind the
+/// number of the call and 8 zeros.
 fn is_ahead(reply: &mut [u8]) {
-    if let Some((now, _)) = reply.split_first_chunk_mut().filter(|(now, _)| now[0] == 0) {
-        *now = (u64::from_be_bytes(*now) + 70 * 86_400_000_000).to_be_bytes();
+    if reply.first() == Some(&0) && reply.get(8..16) == Some(&[0; 8]) {
+        let now = reply[16..23]
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        reply[16..23].copy_from_slice(&(now + 70 * 86_400_000_000_u64).to_be_bytes()[1..]);
     }
 }
 

@@ -87,9 +87,11 @@ async fn behind_proxy(server: &Redis, take: &Take) -> (RedisStore, Proxy) {
 /// `lua/formats.md`.
 fn is_late(reply: &mut Vec<u8>) {
     const CLOCK: u64 = 1_900_000_000_000_000;
-    reply[..8].copy_from_slice(&CLOCK.to_be_bytes());
-    reply[16] = 3;
-    reply.truncate(19);
+    // No mark, and no number.
+    reply[8..16].fill(0);
+    reply[16..23].copy_from_slice(&CLOCK.to_be_bytes()[1..]);
+    reply.truncate(23);
+    reply.extend([3, 0, 1]);
 }
 
 /// A clock that was set, or another server's after a failover, is learnt within the take that finds
@@ -140,11 +142,11 @@ async fn replies_are_edited(edit: fn(&mut Vec<u8>)) {
 #[tokio::test]
 async fn edited_replies_are_noticed() {
     // Another call's, half of one, more than one, and an unknown verdict.
-    replies_are_edited(|reply| reply[8] ^= 1).await;
+    replies_are_edited(|reply| reply[7] ^= 1).await;
     replies_are_edited(|reply| reply.truncate(20)).await;
     replies_are_edited(|reply| reply.truncate(3)).await;
     replies_are_edited(|reply| reply.push(0)).await;
-    replies_are_edited(|reply| reply[16] = 77).await;
+    replies_are_edited(|reply| reply[23] = 77).await;
 }
 
 /// A time-out that is as good as none.

@@ -298,7 +298,7 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     let [asked, refunded] = &calls[..] else {
         panic!("{calls:?}");
     };
-    // The mode of keys, where the records begin, and the rule: one quota, an
+    // The kind of the call, where the records begin, and the rule: one quota, an
     // expiry of 67,500 ms, a slice of 3,750,000 us, and a quota of 5 in 60,000,000 us.
     let mut rule = vec![1];
     let numbers: &[u64] = match algorithm {
@@ -314,16 +314,21 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     let records = u8::try_from(4 + rule.len()).expect("short");
     // Its rule begins at 4; one row, a cost of 1, one take, and the deadline.
     let record = [0, 4, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1];
-    let question = [&[0, 0, records][..], &rule, &record].concat();
+    // A lone take.
+    let question = [&[3, 0, records][..], &rule, &record].concat();
     let key = key_by(algorithm, "p");
     // The question, the number of the call, and nothing else.
     let [_, _, _, name, asked, number] = &asked[..] else {
         panic!("{asked:?}");
     };
     assert_eq!(*name, key.as_bytes());
-    let number = str::from_utf8(number).map(str::parse::<u64>);
-    assert!(number.is_ok_and(|it| it.is_ok_and(|it| it < 1 << 48)));
+    assert!(
+        number.len() == 8 && number.starts_with(&[0, 0]),
+        "{asked:?}"
+    );
     let deadline = asked.strip_prefix(&question[..]).expect("the question");
+    // Behind it the expiry stands as a text.
+    let deadline = deadline.strip_suffix(b"67500").expect("an expiry");
     assert_eq!(deadline.len(), 7, "{asked:?}");
     let deadline = deadline
         .iter()

@@ -164,8 +164,10 @@ where
         let has_question = self.question.is_some();
         match &self.question {
             None => command.arg(0),
-            // The last argument is the number of the call.
-            Some((key, question)) => command.arg(1).arg(key).arg(&**question).arg(1),
+            Some((key, question)) => {
+                let command = command.arg(1).arg(key).arg(&**question);
+                command.arg(same_script::CALL_ID)
+            }
         };
         Box::pin(async move {
             // A panic closes the connection, and the load generator reports that as an error.

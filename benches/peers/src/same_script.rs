@@ -67,7 +67,8 @@ pub fn question(algorithm: Algorithm) -> Vec<u8> {
     let records = u16::try_from(4 + rule.len()).expect("short");
     let (rule_at, rows, cost, takes, deadline) = (4_u16, 1_u16, 1, 1_u16, 1 << 53);
     [
-        &[0][..],
+        // A lone take.
+        &[3][..],
         &records.to_be_bytes(),
         &rule,
         &rule_at.to_be_bytes(),
@@ -75,11 +76,18 @@ pub fn question(algorithm: Algorithm) -> Vec<u8> {
         &numbers(&[cost]),
         &takes.to_be_bytes(),
         &numbers(&[deadline]),
+        expiry_millis.to_string().as_bytes(),
     ]
     .concat()
 }
 
-/// Whether a reply to `question` says that it was allowed.
+/// The number of each call.
+pub const CALL_ID: &[u8] = &1_u64.to_be_bytes();
+
+/// Whether a reply to `question` says that it was allowed: by an answer, or by the mark of a state.
 pub fn is_allowed(reply: &[u8]) -> bool {
-    reply.get(16) == Some(&1)
+    match reply.get(8) {
+        Some(0) => reply.get(23) == Some(&1),
+        mark => mark.is_some_and(|it| *it > 1),
+    }
 }

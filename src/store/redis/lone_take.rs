@@ -54,7 +54,10 @@ impl FlightCall for LoneTake {
         let script = script_of(algorithm_of(&count.spec));
         let mut command = script.command(self.question.options.has_text, 1, 256);
         let questions = write_lone(count, deadline(&self.question, clock));
-        command.arg(count).arg(&questions[..]).arg(self.id.number());
+        command
+            .arg(count)
+            .arg(&questions[..])
+            .arg(&self.id.number().to_be_bytes()[..]);
         if let Some(now) = asked.now {
             command.arg(now);
         }
@@ -101,7 +104,7 @@ mod tests {
 
     use super::*;
     use crate::algorithm::Algorithm;
-    use crate::algorithm::constants::{ALLOWED, DENIED};
+    use crate::algorithm::constants::{ALLOWED, DENIED, DENIED_STATE, GCRA_MARK};
     use crate::algorithm::spec::{Kind, Spec, Windows};
     use crate::deadline::Deadline;
     use crate::question::Name;
@@ -162,7 +165,37 @@ mod tests {
         }
     }
 
-    /// Replies of any verdict, and such that are cut, too long, or of another call.
+    /// A reply in random numbers: the state that a take left or was denied by, or an answer of any
+    /// verdict; and such that are cut, too long, or of another call.
+    fn reply(rng: &mut Rng, id: u64, count: &CountKey) -> (Vec<u8>, u8) {
+        let odd = |rng: &mut Rng| rng.u8(..16) == 0;
+        let id = if odd(rng) { any(rng) } else { id };
+        let code = if rng.bool() { ALLOWED } else { DENIED } as u8;
+        let code = if odd(rng) { rng.u8(..12) } else { code };
+        let takes = if odd(rng) { rng.u8(..3) } else { 1 };
+        let mut seven = |odd_bits: u32| {
+            let bits = if odd(rng) { 8 } else { odd_bits };
+            (any(rng) >> bits).to_be_bytes()[1..].to_vec()
+        };
+        let (number, now) = (seven(8), seven(11));
+        let mut numbers = |count: usize| (0..count).flat_map(|_| seven(8)).collect::<Vec<_>>();
+        let head =
+            |mark: u8, number: &[u8]| [&id.to_be_bytes()[..], &[mark], number, &now].concat();
+        let (state, answer) = (numbers(7), numbers(1 + 2 * count.spec.quotas().len()));
+        let mut reply = match rng.u8(..3) {
+            0 => [head(GCRA_MARK as u8, &number), state].concat(),
+            1 => [head(DENIED_STATE as u8, &number), state[..7].to_vec()].concat(),
+            _ => [head(0, &[0; 7]), vec![code, 0, takes], answer].concat(),
+        };
+        if odd(rng) {
+            reply.truncate(rng.usize(..reply.len()));
+        }
+        if odd(rng) {
+            reply.push(rng.u8(..));
+        }
+        (reply, code)
+    }
+
     #[tokio::test]
     async fn a_lone_take_reads_what_a_call_of_one_take_reads() {
         let clock = ServerClock::new(1 << 50, Instant::now(), Instant::now());
@@ -170,27 +203,9 @@ mod tests {
         let (mut read, mut left) = (0, 0);
         for _ in 0..20_000 {
             let (lone, call) = both(&mut rng, &clock);
-            let (id, count) = (
-                lone.id.number(),
-                CountQuestion::in_call(&lone.question).first(),
-            );
-            let odd = |rng: &mut Rng| rng.u8(..16) == 0;
-            let now = any(&mut rng) >> if odd(&mut rng) { 0 } else { 11 };
-            let id_in_reply = if odd(&mut rng) { any(&mut rng) } else { id };
-            let code = if rng.bool() { ALLOWED } else { DENIED };
-            let code = if odd(&mut rng) { rng.u64(..12) } else { code };
-            let takes = if odd(&mut rng) { rng.u8(..3) } else { 1 };
-            let mut reply = [now.to_be_bytes(), id_in_reply.to_be_bytes()].concat();
-            reply.extend([code as u8, 0, takes]);
-            for _ in 0..1 + 2 * count.spec.quotas().len() {
-                reply.extend(&(any(&mut rng) >> 8).to_be_bytes()[1..]);
-            }
-            if odd(&mut rng) {
-                reply.truncate(rng.usize(..reply.len()));
-            }
-            if odd(&mut rng) {
-                reply.push(rng.u8(..));
-            }
+            let asked = CountQuestion::in_call(&lone.question);
+            let (id, count) = (lone.id.number(), asked.first());
+            let (reply, code) = reply(&mut rng, id, count);
             let fast = read_lone(&reply, id, count);
             let whole = call.read(&Value::BulkString(reply));
             match (fast, whole) {
@@ -200,13 +215,15 @@ mod tests {
                     };
                     let (one, same) = (format!("{decision:?}"), format!("{:?}", decisions[0]));
                     assert_eq!((now, one), (now_of_call, same));
+                    let limit = count.spec.windows().and_then(|it| it.limits().next());
+                    assert!(Some(decision.remaining()) <= limit, "{decision:?}");
                     read += 1;
                 }
                 (Some(_), None) => panic!("it is no reply to the call"),
                 (None, Some((_, replies))) => {
                     let is_usual = |it: &TakeReply| matches!(it, TakeReply::Decided(of) if of[0].quotas().len() == 1);
                     let is_usual = replies.len() == 1 && is_usual(&replies[0]);
-                    assert!(!(is_usual && [ALLOWED, DENIED].contains(&code)));
+                    assert!(!(is_usual && [ALLOWED, DENIED].contains(&code.into())));
                     left += 1;
                 }
                 (None, None) => {}

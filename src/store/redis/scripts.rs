@@ -9,6 +9,9 @@ use crate::connection::{Library, Script, includes, scripts};
 const LIBRARY: Library = Library {
     includes: includes![
         "take_begin",
+        "lone_read",
+        "lone_write",
+        "usual_read",
         "usual_begin",
         "usual_write",
         "usual_end",

@@ -352,7 +352,9 @@ impl FlightCall for TakeCall {
         let mut questions = Vec::with_capacity(96 + 32 * self.number_of_counts);
         let now = || self.kind.now.unwrap_or_else(|| clock.at(Instant::now()));
         write_questions(&self.keys, self.names_twice, &now, &mut questions);
-        command.arg(questions).arg(self.id.number());
+        command
+            .arg(questions)
+            .arg(&self.id.number().to_be_bytes()[..]);
         if let Some(now) = self.kind.now {
             command.arg(now);
         }

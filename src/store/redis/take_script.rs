@@ -16,20 +16,19 @@ mod permits;
 mod windows;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
+use self::windows::Told;
 use super::question::{CountKey, CountOperation, CountQuestion};
 use super::take_call::{KeyTakes, Row};
-use crate::algorithm::MODULUS_MASK;
 use crate::algorithm::constants::{
-    ALLOWED, DENIED, ERROR, GENERAL, HOLDS, JOINT, LATE, NAMES_TWICE, OUTSIDE, OWED, RECORD_SIZE,
-    USUAL,
+    ANSWERS, DENIED_STATE, ERROR, GENERAL, HOLDS, JOINT, LATE, LONE, NAMES_TWICE, OUTSIDE, OWED,
+    RECORD_SIZE, USUAL,
 };
 use crate::algorithm::spec::{Kind, Spec};
-use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
+use crate::decision::{Decision, Receipt, Verdict};
 
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
@@ -60,12 +59,17 @@ pub(super) fn write_questions(
     };
     let mut counts = keys.iter().flat_map(|key| key.counts());
     let may_be_held = counts.any(|it| it.spec.may_be_held());
+    let holds = if may_be_held { HOLDS } else { 0 };
+    if let Some(count) = lone_count(keys) {
+        into.extend_from_slice(&write_lone(count, keys[0].rows[0].deadline));
+        into[0] += holds;
+        return;
+    }
     let kind = match names_twice {
         true => NAMES_TWICE,
         false if keys.iter().any(is_usual) => USUAL,
         false => GENERAL,
     };
-    let holds = if may_be_held { HOLDS } else { 0 };
     into.extend_from_slice(&[kind + holds, 0, 0]);
     let mut specs = Specs::default();
     for key in keys {
@@ -111,29 +115,59 @@ pub(super) fn write_questions(
     }
 }
 
+/// The count of a call that asks for one take of one count of windows.
+fn lone_count(keys: &[KeyTakes]) -> Option<&CountKey> {
+    let [key] = keys else { return None };
+    match (key.counts(), &key.rows[..]) {
+        ([count], [Row { takes: 1, .. }]) if !key.first().owes() => {
+            count.spec.windows().is_some().then_some(count)
+        }
+        _ => None,
+    }
+}
+
 /// The same about one take, of a count of windows that nothing holds.
 pub(super) fn write_lone(count: &CountKey, deadline: u64) -> SmallVec<[u8; 128]> {
-    // Behind the head stands the spec, and the key has one row of one take. No number has more than
-    // 7 bytes, so what stands before one may be written over its eighth.
-    let mut record = [0; RECORD_SIZE];
-    record[3..11].copy_from_slice(&count.cost.min(MAX_NUMBER).to_be_bytes());
-    record[12..].copy_from_slice(&deadline.min(MAX_NUMBER).to_be_bytes());
-    (record[1], record[3], record[12]) = (HEAD_SIZE as u8 + 1, 1, 1);
-    let mut bytes = SmallVec::from_slice(question_of(&count.spec));
-    bytes.extend_from_slice(&record);
+    // No number has more than 7 bytes, so what stands before one may be written over its eighth.
+    let mut row = [0; RECORD_SIZE - 3];
+    row[..8].copy_from_slice(&count.cost.min(MAX_NUMBER).to_be_bytes());
+    row[9..].copy_from_slice(&deadline.min(MAX_NUMBER).to_be_bytes());
+    (row[0], row[9]) = (1, 1);
+    let (bytes, records) = question_of(&count.spec);
+    let mut bytes = SmallVec::from_slice(bytes);
+    bytes[records + 3..][..row.len()].copy_from_slice(&row);
     bytes
 }
 
-/// The head of the questions about one take of a count of windows, and what they say of its spec.
-fn question_of(spec: &Spec) -> &[u8] {
-    spec.question(|spec| {
-        let kind = if spec.is_usual() { USUAL } else { GENERAL };
-        let mut bytes = vec![kind, 0, 0];
+/// The questions about one take of a count of windows, but for its cost and deadline, and where
+/// their records begin.
+fn question_of(spec: &Spec) -> (&[u8], usize) {
+    let bytes = spec.question(|spec| {
         let windows = spec.windows().expect("others change with the time");
+        let kind = match spec.is_usual() {
+            true if windows.is_lone() => LONE,
+            true => USUAL,
+            false => GENERAL,
+        };
+        let mut bytes = vec![kind, 0, 0];
         windows::write_spec(windows, &mut bytes);
         end_head(&mut bytes);
+        // The spec stands behind the head, and the key has one row of one take.
+        let mut record = [0; RECORD_SIZE];
+        (record[1], record[3]) = (HEAD_SIZE as u8 + 1, 1);
+        bytes.extend_from_slice(&record);
+        if kind == LONE {
+            let expiry = Fields(&bytes[HEAD_SIZE + 1..]).number();
+            bytes.extend(
+                expiry
+                    .into_iter()
+                    .flat_map(|it| it.to_string().into_bytes()),
+            );
+        }
         bytes.into()
-    })
+    });
+    let records = u16::from_be_bytes([bytes[1], bytes[2]]);
+    (bytes, usize::from(records) - 1)
 }
 
 /// Says in the head that the records begin here.
@@ -172,7 +206,10 @@ impl<'a> Specs<'a> {
 /// What a question says of a count of this kind.
 fn write_spec(spec: &Spec, now: &dyn Fn() -> u64, into: &mut Vec<u8>) {
     match &spec.kind {
-        Kind::Windows(_) => into.extend_from_slice(&question_of(spec)[HEAD_SIZE..]),
+        Kind::Windows(_) => {
+            let (bytes, records) = question_of(spec);
+            into.extend_from_slice(&bytes[HEAD_SIZE..records]);
+        }
         Kind::Calendar(of) => calendar::write(of, of.period.at(now()), into),
         Kind::Permits(of) => permits::write_spec(of, into),
     }
@@ -251,44 +288,20 @@ pub(super) fn read_replies(
     fields.0.is_empty().then_some(now)
 }
 
-/// The bytes of a reply that decides one take under one quota.
-const LONE_SIZE: usize = 16 + 3 + 3 * 7;
-
 /// The server's clock and the decision, if this is a reply that decides one take, of a count of one
-/// quota that nothing holds. Other replies are for [`read_replies`].
+/// quota. Other replies are for [`read_replies`].
 pub(super) fn read_lone(reply: &[u8], id: u64, count: &CountKey) -> Option<(u64, Decision)> {
     let windows = count.spec.windows()?;
-    let [quota] = &windows.quotas[..] else {
-        return None;
-    };
-    let mut fields = Fields(<&[u8; LONE_SIZE]>::try_from(reply).ok()?);
+    let mut fields = Fields(reply);
     let now = fields.head(id)?;
-    let (code, takes, number) = (
-        fields.integer::<1>()?,
-        fields.integer::<2>()?,
-        fields.number()?,
-    );
-    let (verdict, receipt) = match (code, takes) {
-        (ALLOWED, 1) => {
-            let receipt = Receipt::new(now, number & MODULUS_MASK, count.cost);
-            (Verdict::Allowed, Some(receipt))
-        }
-        (DENIED, 1) => {
-            let retry_after = Duration::from_micros(number);
-            (Verdict::Denied { retry_after }, None)
-        }
-        _ => return None,
-    };
-    let max = windows.algorithm().limit(quota);
-    let state = QuotaState::from_micros(fields.number()?.min(max), fields.number()?);
-    let (source, state) = (Source::Redis, state.with_max(max));
-    let decision = Decision::from_state(verdict, source, count.cost, state, receipt);
-    Some((now, decision))
+    let told = Told::read(windows, now, count.cost, &mut fields)?;
+    let decision = told.decision(windows, now, count.cost)?;
+    fields.0.is_empty().then_some((now, decision))
 }
 
 /// The call id that a reply repeats.
 pub(super) fn id_in(reply: &[u8]) -> Option<u64> {
-    let id = reply.get(8..16)?.try_into().ok()?;
+    let id = reply.get(..8)?.try_into().ok()?;
     Some(u64::from_be_bytes(id))
 }
 
@@ -306,7 +319,17 @@ fn read_count(
     while let Some(row) = rows.next() {
         let mut left = u64::from(row.takes);
         while left > 0 {
-            let (verdict, number) = (fields.integer::<1>()?, fields.integer::<2>()?);
+            let verdict = fields.integer::<1>()?;
+            let cost = if at == 0 { row.cost } else { count.cost };
+            if verdict >= DENIED_STATE {
+                let windows = count.spec.windows()?;
+                let told = Told::by_state(windows, verdict, now, cost, fields)?;
+                let decision = told.decision(windows, now, cost)?;
+                answer(TakeReply::Decided(SmallVec::from_buf([decision])));
+                left -= 1;
+                continue;
+            }
+            let number = fields.integer::<2>()?;
             if verdict == ERROR {
                 let text = fields.take(usize::try_from(number).ok()?)?;
                 let others = rows.map(|row| u64::from(row.takes)).sum::<u64>();
@@ -323,7 +346,6 @@ fn read_count(
                 (0..number).for_each(|_| answer(refused()));
                 continue;
             }
-            let cost = if at == 0 { row.cost } else { count.cost };
             let group = ReplyGroup::read(fields, now, &count.spec, cost, verdict, number)?;
             for behind in (0..number).rev() {
                 answer(match asked.owes() {
@@ -359,10 +381,17 @@ impl<'a> Fields<'a> {
         Some(taken)
     }
 
-    /// The server's clock, if the call has this number.
+    /// The server's clock, if the call has this number. Where a state is the reply, the clock stands
+    /// in the state, which is left.
     fn head(&mut self, id: u64) -> Option<u64> {
-        let now = self.integer::<8>().filter(|now| *now < MAX_NUMBER)?;
-        (self.integer::<8>()? == id).then_some(now)
+        let is_own = self.integer::<8>()? == id;
+        let mut ahead = Fields(self.0);
+        let (mark, now) = (ahead.integer::<8>()?, ahead.number()?);
+        let is_state = mark >> 56 >= DENIED_STATE;
+        if !is_state {
+            *self = ahead;
+        }
+        (is_own && (is_state || mark == ANSWERS) && now < MAX_NUMBER).then_some(now)
     }
 
     fn integer<const LENGTH: usize>(&mut self) -> Option<u64> {

@@ -9,6 +9,8 @@ use super::months::{JOINT, MonthRow, month};
 pub(super) const MAX_NUMBER: u64 = 1 << 53;
 const MODULUS: u64 = 1 << 52;
 const MIN_SLICE: u64 = 1 << 20;
+/// The kind of a call that asks for a lone take.
+const LONE: u8 = 3;
 /// Not far from the real time.
 pub(super) const BEGINNING: u64 = 1_800_000_000_000_000;
 
@@ -287,12 +289,24 @@ impl RuleNumbers {
         (self.life(algorithm) / 16).max(MIN_SLICE)
     }
 
+    fn expiry(&self, algorithm: Algorithm) -> u64 {
+        (self.life(algorithm) + 2 * self.slice(algorithm)).div_ceil(1_000)
+    }
+
+    /// Whether a lone take under it says so.
+    fn is_lone(&self, algorithm: Algorithm) -> bool {
+        let [quota] = &self.quotas[..] else {
+            return false;
+        };
+        let (units, micros) = quota.pace();
+        let product = u128::from(quota.burst + units) * u128::from(micros);
+        quota.max > 0 && (algorithm != Algorithm::Gcra || product < MAX_NUMBER.into())
+    }
+
     /// As `lua/formats.md` says.
     fn bytes(&self, algorithm: Algorithm) -> Vec<u8> {
         let mut bytes = vec![self.quotas.len() as u8];
-        let slice = self.slice(algorithm);
-        let expiry = (self.life(algorithm) + 2 * slice).div_ceil(1_000);
-        write(&[expiry, slice], &mut bytes);
+        write(&[self.expiry(algorithm), self.slice(algorithm)], &mut bytes);
         for quota in &self.quotas {
             write(&[quota.max, quota.window], &mut bytes);
             let (units, micros) = quota.pace();
@@ -326,7 +340,12 @@ pub(super) fn questions(
     let mut numbers: Vec<u8> = keys.iter().flat_map(|key| key.keys(algorithm)).collect();
     numbers.sort_unstable();
     let repeats = numbers.windows(2).any(|pair| pair[0] == pair[1]);
-    let mut bytes = vec![repeats.into(), 0, 0];
+    let lone = match keys {
+        [key] => Some(&rules[key.rule]).filter(|rule| key.is_lone() && rule.is_lone(algorithm)),
+        _ => None,
+    };
+    let kind = if lone.is_some() { LONE } else { repeats.into() };
+    let mut bytes = vec![kind, 0, 0];
     let mut places = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
         places.push(u16::try_from(bytes.len() + 1).expect("short"));
@@ -378,7 +397,17 @@ pub(super) fn questions(
             write_row(key, row, &mut bytes);
         }
     }
+    if let Some(rule) = lone {
+        bytes.extend(rule.expiry(algorithm).to_string().into_bytes());
+    }
     bytes
+}
+
+impl KeyRows {
+    /// Whether it is one take of one count of windows.
+    fn is_lone(&self) -> bool {
+        self.month.is_none() && matches!(self.rows[..], [RowNumbers { takes: 1, .. }])
+    }
 }
 
 impl History {

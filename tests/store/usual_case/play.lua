@@ -159,12 +159,48 @@ local function note_expiry(key, now, began)
   return ttl ~= -1 and expires_at[key] or nil
 end
 
--- Keeps the receipts of a reply. Nil if the reply has another form than the questions ask for.
-local function read_receipts(reply, question, keys, now)
+-- The answer to a take under one quota that a client derives of a state: of the bucket or the window
+-- that is busy since `start`, and in which so many units were charged since then. Of a take that was
+-- charged it has the serial number.
+local function derived(question, rule, cost, now, start, units, serial)
+  local max, window = unpack('>I7I7', question, rule + 15)
+  local used, limit, ends, fits = units, max, start + window, start + window
+  if TELLS_HELD then
+    local burst, _, pace_units, pace_micros = unpack('>I7I7I7I7', question, rule + 29)
+    used, limit = math.max(units - math.floor((now - start) * pace_units / pace_micros), 0), burst
+    ends = start + math.ceil(units * pace_micros / pace_units)
+    fits = start + math.ceil((units + cost - burst) * pace_micros / pace_units)
+  end
+  return pack('>BI2I7I7I7', serial and 1 or 0, 1, serial or fits - now, limit - used, ends - now)
+end
+
+local STATE_SIZES = { [249] = 64, [250] = 57 }
+
+-- That of a take that was charged, and left this state.
+local function derived_by(state, question, rule, cost)
+  local serial, now = unpack('>I7I7', state, 2)
+  local start, units = unpack('>I7I7', state, #state - 13)
+  return derived(question, rule, cost, now, start, units, serial)
+end
+
+-- The reply with an answer in the place of each state. Nil if it has another form than the questions
+-- ask for. It keeps the receipts if `keeps`.
+local function read_reply(reply, question, keys, keeps)
   local _, record = unpack('>BI2', question)
-  local further, at = record + #keys * 20, 17
+  local further = record + #keys * 20
+  if #reply < 23 then return nil end
+  local id, mark, number, now = unpack('>c8BI7I7', reply)
+  local at, whole, rule, _, cost = 24, pack('>c8I8I7', id, 0, now), unpack('>I2I2I7', question, record)
+  if mark == 9 and #reply == 30 then
+    return whole .. derived(question, rule, cost, now, read_number(reply, 24), number)
+  elseif mark > 0 then
+    -- The state of a lone take has its mark, its serial number and its instant in the head.
+    reply = whole .. string.sub(reply, 9)
+  elseif number > 0 then
+    return nil
+  end
   for place = 1, #keys do
-    local rule, rows, cost, takes, answers_all
+    local rows, takes, answers_all
     rule, rows, cost, takes, _, record = unpack('>I2I2I7I2I7', question, record)
     local limiting, windows, is_of_calendar = string.byte(question, rule), '', false
     if rows >= JOINT then rows = 1 end
@@ -176,8 +212,14 @@ local function read_receipts(reply, question, keys, now)
       if row > 1 then cost, takes, _, further = unpack('>I7I2I7', question, further) end
       local left = answers_all and 0 or takes
       while left > 0 do
+        local size = STATE_SIZES[string.byte(reply, at)]
+        if size then
+          if limiting ~= 1 or #reply < at + size - 1 then return nil end
+          local answer = derived_by(string.sub(reply, at, at + size - 1), question, rule, cost)
+          reply = string.sub(reply, 1, at - 1) .. answer .. string.sub(reply, at + size)
+        end
         if #reply < at + 2 then return nil end
-        local verdict, alike
+        local verdict, alike, from = nil, nil, at
         verdict, alike, at = unpack('>BI2', reply, at)
         if verdict == 4 then
           at, alike, answers_all = at + alike, left, true
@@ -187,24 +229,24 @@ local function read_receipts(reply, question, keys, now)
           local serial, stamp = read_number(reply, at), now
           if is_of_calendar then stamp = now + read_number(reply, at + 14) end
           at = at + 7 + 14 * told
+          local of = receipts[keys[place]] or {}
+          if keeps then receipts[keys[place]] = of end
           if is_of_calendar and verdict == 1 then
-            receipts[keys[place]] = receipts[keys[place]] or {}
-            table.insert(receipts[keys[place]], { stamp, serial, cost, windows })
+            if keeps then of[#of + 1] = { stamp, serial, cost, windows } end
           elseif verdict == 1 and cost > 0 then
             if TELLS_HELD and alike > 1 then at = at + 7 * limiting end
-            local of = receipts[keys[place]] or {}
-            receipts[keys[place]] = of
             for n = alike - 1, 0, -1 do
-              of[#of + 1] = { now, (serial - n * cost) % MODULUS, cost, windows }
+              if keeps then of[#of + 1] = { now, (serial - n * cost) % MODULUS, cost, windows } end
             end
           end
         end
+        whole = whole .. string.sub(reply, from, at - 1)
         left = left - alike
         if left < 0 or alike == 0 then return nil end
       end
     end
   end
-  return at == #reply + 1 or nil
+  return at == #reply + 1 and whole or nil
 end
 
 local function refund_of(key, text, keeps)
@@ -227,7 +269,7 @@ local function act(world, what, now, numbers, text, flag)
   if what == 'take' then
     local skips = world == GENERAL or world == MIXED and flag == '1'
     if skips then text = '\1' .. string.sub(text, 2) end
-    return take_worlds[world](keys, { text, '7', now })
+    return take_worlds[world](keys, { text, '\0\0\0\0\0\0\0\7', now })
   elseif what == 'refund' then
     local refunds = tonumber(numbers[1]) > 4 and refund_calendar or refund
     return text and cjson.encode(refunds({ keys[1], keys[1] .. ':refunded' }, { text, now })) or ''
@@ -349,13 +391,15 @@ local function play()
         reply = type(reply) == 'table' and reply.err or tostring(reply)
         return string.format('%sworld %d fails: %s', prefix, world, reply)
       end
-      replies[world] = reply
+      if what == 'take' then
+        replies[world] = read_reply(reply, text, keys, world == 1)
+        if not replies[world] then return prefix .. 'this is no reply: ' .. hex(reply) end
+      else
+        replies[world] = reply
+      end
     end
     local difference = compare(what, now, keys, text, replies, began)
     if difference then return prefix .. difference end
-    if what == 'take' and not read_receipts(replies[1], text, keys, now) then
-      return prefix .. 'this is no reply: ' .. hex(replies[1])
-    end
   end
 end
 

@@ -234,8 +234,7 @@ async fn send(
             for question in &batch {
                 pipeline.cmd("EVALSHA").arg(call.script.get_hash()).arg(1);
                 pipeline.arg(&question.key).arg(&*call.argument);
-                // The mark of the crate's calls.
-                pipeline.arg(1);
+                pipeline.arg(same_script::CALL_ID);
             }
             let answers: Vec<Value> = pipeline
                 .query_async(&mut connection)

@@ -270,8 +270,7 @@ impl Calls {
         call.arg(self.script.get_hash()).arg(1).arg(&self.keys[key]);
         let is_allowed = match &self.question {
             Some(question) => {
-                // The mark of the crate's calls.
-                call.arg(question).arg(1);
+                call.arg(question).arg(same_script::CALL_ID);
                 let reply: Vec<u8> = call.query_async(&mut connection).await?;
                 same_script::is_allowed(&reply)
             }

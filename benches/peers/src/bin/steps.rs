@@ -112,7 +112,7 @@ impl Steps {
         by_hand.arg(own.get_hash()).arg(1).arg("steps:by-hand");
         by_hand
             .arg(same_script::question(Algorithm::SlidingLog))
-            .arg(1);
+            .arg(same_script::CALL_ID);
 
         let (near, mut errands) = mpsc::unbounded_channel::<Errand>();
         let mut own_connection = connection.clone();

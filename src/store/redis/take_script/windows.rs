@@ -1,11 +1,15 @@
 //! Counts of windows, in questions and replies. The scripts' side is `read_quota` of each algorithm,
 //! `answer` and `answers` of `lua/include/core.lua`, and the usual case of each script.
 
-use super::{QuotaReply, ReplyGroup, write};
-use crate::algorithm::constants::SLICE;
+use std::time::Duration;
+
+use super::{Fields, QuotaReply, ReplyGroup, write};
+use crate::algorithm::constants::{
+    ALLOWED, DENIED, DENIED_STATE, FIXED_MARK, FIXED_STATE_SIZE, GCRA_MARK, GCRA_STATE_SIZE, SLICE,
+};
 use crate::algorithm::spec::Windows;
 use crate::algorithm::{Algorithm, MODULUS_MASK};
-use crate::decision::{Decision, QuotaState, Receipt, Source};
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
 
 /// What a question says of such a count: how long a key lives, and its quotas.
@@ -19,6 +23,95 @@ pub(super) fn write_spec(windows: &Windows, into: &mut Vec<u8>) {
         let numbers = windows.algorithm().script_numbers(quota, sub_windows);
         write(&[quota.max(), quota.window_micros()], into);
         write(&numbers, into);
+    }
+}
+
+/// What is told of one take under one quota.
+pub(super) struct Told {
+    code: u64,
+    /// The serial number if it was charged, and how long to wait if it was denied.
+    number: u64,
+    remaining: u64,
+    reset_after: u64,
+}
+
+impl Told {
+    pub(super) fn read(
+        windows: &Windows,
+        now: u64,
+        cost: u64,
+        fields: &mut Fields<'_>,
+    ) -> Option<Self> {
+        let code = fields.integer::<1>()?;
+        if code >= DENIED_STATE {
+            return Self::by_state(windows, code, now, cost, fields);
+        }
+        let takes = fields.integer::<2>()?;
+        let told = Self {
+            code,
+            number: fields.number()?,
+            remaining: fields.number()?,
+            reset_after: fields.number()?,
+        };
+        (takes == 1).then_some(told)
+    }
+
+    /// By the state that it left, or by what denied it of one: behind the mark stand the serial
+    /// number, or the units in it, and the instant.
+    pub(super) fn by_state(
+        windows: &Windows,
+        mark: u64,
+        now: u64,
+        cost: u64,
+        fields: &mut Fields<'_>,
+    ) -> Option<Self> {
+        let (number, stamp) = (fields.number()?, fields.number()?);
+        // Of the others nothing is needed: the rule, until when they are needed, and since when
+        // takes are given back.
+        let size = match (windows.algorithm(), mark) {
+            (Algorithm::Gcra, GCRA_MARK) => GCRA_STATE_SIZE as usize,
+            (Algorithm::FixedWindow, FIXED_MARK) => FIXED_STATE_SIZE as usize,
+            (Algorithm::Gcra | Algorithm::FixedWindow, DENIED_STATE) => 0,
+            _ => return None,
+        };
+        fields.take(size.saturating_sub(1 + 4 * 7))?;
+        let (start, is_denied) = (fields.number()?, mark == DENIED_STATE);
+        let units = if is_denied { number } else { fields.number()? };
+        let limit = windows.algorithm().limit(windows.quotas.first()?);
+        let time_to = |limit| windows.fits_at(start, units, limit).saturating_sub(now);
+        let (code, number) = match is_denied {
+            true => (DENIED, time_to(limit.saturating_sub(cost))),
+            false => (ALLOWED, number),
+        };
+        let told = Self {
+            code,
+            number,
+            remaining: limit.saturating_sub(windows.used(now, start, units)),
+            reset_after: time_to(0),
+        };
+        (stamp == now).then_some(told)
+    }
+
+    pub(super) fn decision(&self, windows: &Windows, now: u64, cost: u64) -> Option<Decision> {
+        let [quota] = &*windows.quotas else {
+            return None;
+        };
+        let (verdict, receipt) = match self.code {
+            ALLOWED => {
+                let receipt = Receipt::new(now, self.number & MODULUS_MASK, cost);
+                (Verdict::Allowed, Some(receipt))
+            }
+            DENIED => {
+                let retry_after = Duration::from_micros(self.number);
+                (Verdict::Denied { retry_after }, None)
+            }
+            _ => return None,
+        };
+        let max = windows.algorithm().limit(quota);
+        let state = QuotaState::from_micros(self.remaining.min(max), self.reset_after);
+        let (source, state) = (Source::Redis, state.with_max(max));
+        let decision = Decision::from_state(verdict, source, cost, state, receipt);
+        Some(decision)
     }
 }
 
