@@ -30,6 +30,7 @@ pub(crate) const FIXED_RULE: &str = ">BI7I7I7I7";
 // it, and where that begins.
 pub(crate) const LONE_AT: u64 = 12;
 pub(crate) const LONE_QUESTION: &str = ">I7I7I7I4I7I2I7";
+pub(crate) const WINDOW_LONE: &str = ">I7I7I7I7I4I7I2I7";
 pub(crate) const GCRA_LONE: &str = ">I7I7I7I7I7I7I7I4I7I2I7";
 // A quota of a rule.
 pub(crate) const LOG_QUOTA: &str = ">I7I7";

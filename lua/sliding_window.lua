@@ -15,8 +15,67 @@
 -- All fields: include/counters.lua and include/sliding_window.lua.
 
 -- include: take_begin
-local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) }
-local sub = string.sub
+local sub, raw = string.sub, nil
+
+-- A lone take in its usual case: what the loop below does, for one take of one key. All else is
+-- left for that loop.
+if kind % HOLDS == LONE then
+  local slice, max, window, sub_windows, _, cost, _, deadline, behind =
+    unpack(WINDOW_LONE, question, LONE_AT)
+  -- include: lone_read
+  local is_usual, mark, serial, last_charge, window_then, refundable_since, length_then =
+    not raw, nil, 0, now, nil, now, nil
+  local length, base, number, stamp, total = window / sub_windows, 0, 0, now, 0
+  length = length < 1 and 1 or length - length % 1
+  if raw and #raw > WINDOW_STATE_SIZE then
+    mark, serial, last_charge, _, window_then, _, refundable_since, length_then, base, number =
+      unpack(WINDOW_STATE, raw)
+    stamp, total = unpack(WINDOW_ENTRY, raw, #raw - WINDOW_ENTRY_SIZE + 1)
+    is_usual = mark == WINDOW_MARK and window_then == window and length_then == length
+      and stamp <= last_charge and last_charge <= now and refundable_since <= now
+      and total < MODULUS - max and #raw == WINDOW_STATE_SIZE + number * WINDOW_ENTRY_SIZE
+  end
+  is_usual = is_usual and now <= deadline and cost > 0 and cost <= max
+  local left, left_total, high, middle, first_stamp = 0, base, is_usual and number or 0, 0, stamp
+  while left < high do
+    local of, with = unpack(WINDOW_ENTRY, raw, WINDOW_STATE_SIZE + 1 + middle * WINDOW_ENTRY_SIZE)
+    if of <= now - window then
+      left, left_total = middle + 1, with
+    else
+      high, first_stamp = middle, of
+    end
+    middle = (left + high) / 2
+    middle = middle - middle % 1
+  end
+  local used = total - left_total
+  -- If one unit has to leave for the take to fit, the oldest entry suffices.
+  is_usual = is_usual and used >= 0 and used + cost <= max + 1
+  if is_usual and used + cost > max then
+    local wait, reset = first_stamp + window - now, stamp + window - now
+    return pack(LONE_REPLY, id, ANSWERS, now, DENIED, 1, wait, max - used, reset)
+  elseif is_usual then
+    local stays = number - left
+    if used == 0 then
+      stays = 0
+      if last_charge ~= now then serial = 0 end
+      refundable_since = now
+    elseif stamp - stamp % length == now - now % length then
+      stays = stays - 1
+    end
+    serial = (serial + cost) % MODULUS
+    local entries = WINDOW_STATE_SIZE + left * WINDOW_ENTRY_SIZE
+    local state = pack(WINDOW_STATE, WINDOW_MARK, serial, now, max, window, now + window,
+      refundable_since, length, left_total, stays + 1)
+      .. sub(raw or '', entries + 1, entries + stays * WINDOW_ENTRY_SIZE)
+      .. pack(WINDOW_ENTRY, now, total + cost)
+    -- include: lone_write
+    if written and written.ok then
+      return pack(LONE_REPLY, id, ANSWERS, now, ALLOWED, 1, serial, max - used - cost, window)
+    end
+  end
+end
+
+-- include: usual_read
 local max, window, sub_windows, length
 
 -- The usual case: one quota, takes of one cost, and a key that was charged under
