@@ -4,9 +4,9 @@
     python3 benches/server_instructions.py [--check | --quick]
 
 `benches/instructions.sh` calls it, and has built the program that asks. Puts its tables into
-benches/README.md. With `--check` it compares with those that are there, and fails if a row takes over
-3 % more, or over 10 % at 64 connections; with `--quick` it only prints, after one run in place of
-three. Needs redis-server and valgrind.
+benches/README.md. With `--check` it compares with those that are there, and fails if a row takes
+over 3 % more, or over 10 % at 64 connections; with `--quick` it only prints, after one run in place
+of three. Needs redis-server and valgrind.
 """
 
 import math
@@ -198,7 +198,7 @@ def asked_by_app(server, route, found, connections):
     for _ in range(RUNS):
         server.call('FLUSHALL')
         app = subprocess.Popen(
-            [PROGRAM, 'ask', route, found, str(connections), str(requests), f'unix://{server.path}'],
+            [PROGRAM, 'ask', route, found, f'{connections}', f'{requests}', f'unix://{server.path}'],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -222,7 +222,8 @@ def table(head, rows):
 def numbers_of(text):
     """The numbers of each row by its first cell."""
     rows = re.findall(r'^\| ([^|]+?) \| (.*) \|$', text, re.M)
-    return {name: [int(cell) for cell in cells.split(' | ')] for name, cells in rows if cells[0].isdigit()}
+    rows = [(name, cells.split(' | ')) for name, cells in rows if cells[0].isdigit()]
+    return {name: [int(cell) for cell in cells] for name, cells in rows}
 
 
 def main():
@@ -230,7 +231,8 @@ def main():
     version = lambda words: re.search(
         r'\d+\.\d+(\.\d+)?', subprocess.run(words, capture_output=True, text=True).stdout
     )[0]
-    programs = f'Redis {version(["redis-server", "--version"])}, valgrind {version(["valgrind", "--version"])}.'
+    names = [('Redis', 'redis-server'), ('valgrind', 'valgrind')]
+    programs = ', '.join(f'{name} {version([of, "--version"])}' for name, of in names) + '.'
     try:
         rows = Rows(server)
         for algorithm in ALGORITHMS:
