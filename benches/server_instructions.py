@@ -19,7 +19,9 @@ import tempfile
 import time
 from statistics import median
 
-from scripts import ALGORITHMS, ROOT, Server, encode, expand
+# No folder of compiled files is left in the tree.
+sys.dont_write_bytecode = True
+from scripts import ALGORITHMS, ROOT, Server, encode, expand  # noqa: E402
 
 PROGRAM = f'{ROOT}/benches/peers/target/release/instructions'
 README = f'{ROOT}/benches/README.md'
