@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::input::{Input, tell};
 use super::server::{
-    Reply, Server, Words, allowed, arguments, encoded, is_refund, keys, numbered, put_mark,
+    Reply, Server, Words, allowed, arguments, encoded, head, is_refund, keys, numbered,
 };
 
 pub fn run(bytes: &[u8]) {
@@ -175,11 +175,9 @@ fn answer(server: &Server, bytes: &[u8], takes: &[Take]) -> Arc<AtomicBool> {
     has_raw_bytes
 }
 
-/// What looks like the reply to this call, and may be wrong in places: see `lua/include/reply_format.lua`.
+/// What looks like the reply to this call, and may be wrong in places: see `lua/formats.md`.
 fn rows(input: &mut Input<'_>, words: &Words, takes: &[Take]) -> Vec<u8> {
-    let mut bytes = input.likely().to_be_bytes().to_vec();
-    bytes.extend([0; 8]);
-    put_mark(words, &mut bytes);
+    let mut bytes = head(words, input.likely());
     // On a busy machine, a question of the input before comes late.
     let Some((rule, keys)) = rule_and_rows(words, takes) else {
         return bytes;
@@ -193,6 +191,8 @@ fn rows(input: &mut Input<'_>, words: &Words, takes: &[Take]) -> Vec<u8> {
                 let kind = input.byte();
                 let (verdict, alike) = match kind {
                     0..=207 => (kind % 5, 1 + u16::from(kind / 5 % 8).min(left - 1)),
+                    // The state that a take left, or what denied it.
+                    240.. => (kind - 231, 1),
                     _ => (kind % 6, input.likely() as u16),
                 };
                 bytes.push(verdict);
@@ -206,6 +206,10 @@ fn rows(input: &mut Input<'_>, words: &Words, takes: &[Take]) -> Vec<u8> {
                     break 'key;
                 }
                 bytes.extend(alike.to_be_bytes());
+                if verdict > 8 {
+                    bytes.extend(input.bytes(63));
+                    continue;
+                }
                 let numbers = match verdict {
                     3 => 0,
                     1 if pours && alike > 1 && row.cost > 0 => 1 + 3 * quotas,

@@ -236,22 +236,17 @@ pub fn numbered(words: &Words, returned: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Puts the mark of a call, which its reply repeats, where the reply has it.
-pub fn put_mark(words: &Words, reply: &mut [u8]) {
-    let mark = arguments(words)
-        .get(1)
-        .and_then(|word| std::str::from_utf8(word).ok());
-    let mark: Option<u64> = mark.and_then(|word| word.parse().ok());
-    if let (Some(mark), Some(place)) = (mark, reply.get_mut(8..16)) {
-        place.copy_from_slice(&mark.to_be_bytes());
-    }
+/// The head of a reply: the id of its call, no state, and this instant.
+pub fn head(words: &Words, now: u64) -> Vec<u8> {
+    let mut head = arguments(words).get(1).cloned().unwrap_or_default();
+    head.extend([0; 8]);
+    head.extend(&now.to_be_bytes()[1..]);
+    head
 }
 
-/// The reply that allows a single take under a single quota: see `lua/include/reply_format.lua`.
+/// The reply that allows a single take under a single quota: see `lua/formats.md`.
 pub fn allowed(words: &Words) -> Vec<u8> {
-    let mut reply = 1_800_000_000_000_000_u64.to_be_bytes().to_vec();
-    reply.extend([0; 8]);
-    put_mark(words, &mut reply);
+    let mut reply = head(words, 1_800_000_000_000_000);
     // The verdict, one take, its serial number, what remains, and when the quota is whole.
     reply.push(1);
     reply.extend(1_u16.to_be_bytes());
