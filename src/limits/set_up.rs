@@ -1,5 +1,6 @@
 //! Mistakes in the set-up.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,6 +124,11 @@ impl Limits {
 
     /// The paths with a key by which clients choose their address.
     fn paths_with_wide_trust(&self) -> Vec<String> {
+        thread_local!(static IS_LOOKING: Cell<bool> = const { Cell::new(false) });
+        // An extractor of the application may call `verify` while it is asked.
+        if IS_LOOKING.replace(true) {
+            return Vec::new();
+        }
         // An alternative tells another mistake of a request without any field.
         let fields = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(""))]);
         let rules = self.rules.load();
@@ -133,7 +139,9 @@ impl Limits {
             let is_wide = || found.any(|it| it.kind == WarningKind::WideTrust);
             caught("key extractor", rule.path(), is_wide).unwrap_or(false)
         });
-        wide.map(|it| it.path().to_owned()).collect()
+        let paths = wide.map(|it| it.path().to_owned()).collect();
+        IS_LOOKING.set(false);
+        paths
     }
 
     /// Checks that layers and rules fit together, once all layers are made.
