@@ -72,7 +72,7 @@ impl Share {
     /// that a request above the part is admitted where nothing else counts. No max, cost or plan
     /// changes the window, so all of them are counted together.
     ///
-    /// Of a bucket that is the rate, which a longer window says exactly, and a part of the burst.
+    /// A bucket gets the share's rate, which a longer window says exactly, and a part of the burst.
     pub(crate) fn part(self, quota: &Quota, algorithm: Algorithm, cost: u64) -> Quota {
         let least = match cost <= algorithm.limit(quota) {
             true => cost.max(1),

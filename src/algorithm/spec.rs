@@ -29,9 +29,9 @@ pub(crate) struct Spec {
 /// The specs of the counts by which a fallback admits a share.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedSpecs {
-    /// Of its part, in the windows of the quotas.
+    /// The part of each quota, in the quota's own window.
     pub(crate) part: Arc<Spec>,
-    /// Of the whole quotas, in longer windows: what bounds requests that are larger than the part.
+    /// The whole quotas, in longer windows: they bound requests that are larger than the part.
     pub(crate) whole: Option<Arc<Spec>>,
 }
 
@@ -282,7 +282,7 @@ impl Windows {
         Self::new(self.config, quotas.collect(), self.owed_by(share))
     }
 
-    /// None where the part says it: a bucket's rate is that of the whole.
+    /// It is `None` where the part suffices: a bucket's rate is that of the whole.
     fn whole_for(&self, share: Share) -> Option<Self> {
         if self.algorithm().has_burst() || share.is_whole() {
             return None;
