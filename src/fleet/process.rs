@@ -24,7 +24,7 @@ pub(crate) struct Process {
     /// The version of the report. Since 1 it says who waits.
     #[serde(default)]
     pub(crate) report_version: u64,
-    /// Those that wait longest.
+    /// The keys of `fair-by` whose requests wait longest.
     #[serde(default)]
     pub(crate) waiting: Vec<WaitingKey>,
 }

@@ -150,7 +150,7 @@ impl Reports {
         (rows, missing)
     }
 
-    /// Whose requests wait longest, five keys of each rule, in this process and in the others, and
+    /// The keys whose requests wait longest, five of each rule, in this process and in the others, and
     /// how many of these do not say it.
     pub(crate) fn longest_waits(&self, own: &Process) -> (Vec<WaitingKey>, usize) {
         let others = self.state().processes.clone().unwrap_or_default();

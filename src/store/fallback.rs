@@ -135,7 +135,7 @@ impl LocalFallback {
         if decision.is_allowed() || decision.remaining() == 0 {
             return Ok(decision);
         }
-        // What is left is told by quotas that have no room for one request of this cost.
+        // A request above the part was decided by a larger quota, which would tell too much.
         let look = self.asked_here(&ask.clone().looking(), None);
         Ok(decision.with_least_left(&store.decide(&look)?))
     }

@@ -64,7 +64,7 @@ export class Limited {
     this.rows.show(rows.map(withRights), name, this.isOpen ? Infinity : FEW);
     const { waiting, waiting_unknown_in: unknown } = this.view;
     const byRule = (a, b) => (a.rule < b.rule ? -1 : Number(a.rule > b.rule));
-    // Of each rule they come with the longest wait first.
+    // Each rule sends the longest wait first.
     this.waiting.show(this.filtered(waiting).sort(byRule), name);
     byId("waiting").hidden = this.waiting.made.size === 0;
     say(byId("waiting-unknown"), unknown === 0 ? ""

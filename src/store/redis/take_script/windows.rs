@@ -26,7 +26,7 @@ pub(super) fn write_spec(windows: &Windows, into: &mut Vec<u8>) {
     }
 }
 
-/// What is told of one take under one quota.
+/// The answer to one take under one quota.
 pub(super) struct Told {
     code: u64,
     /// The serial number if it was charged, and how long to wait if it was denied.
@@ -66,7 +66,7 @@ impl Told {
         fields: &mut Fields<'_>,
     ) -> Option<Self> {
         let (number, stamp) = (fields.number()?, fields.number()?);
-        // Of the others nothing is needed: the rule, until when they are needed, and since when
+        // No other field is needed: the rule, until when they are needed, and since when
         // takes are given back.
         let size = match (windows.algorithm(), mark) {
             (Algorithm::Gcra, GCRA_MARK) => GCRA_STATE_SIZE as usize,
