@@ -285,7 +285,7 @@ impl ClientIp {
     /// The client behind exactly this many proxies, whatever their addresses: 0 to 64. With 0, the
     /// same as [`PeerIp`](crate::PeerIp). More than 64 addresses of a request are never read, so
     /// with a larger number every key is the peer, which is a
-    /// [warning](crate::warning::WarningKind::FewerHops).
+    /// [warning](crate::warning::WarningKind::WrongHops).
     #[must_use]
     pub fn behind_hops(proxies: usize) -> Self {
         Self::new(Trust::Hops(proxies))
@@ -467,12 +467,11 @@ impl KeyExtractor for ClientIp {
         };
         let addresses = self.field.hops(fields).map_while(|hop| hop);
         let mut are_public = addresses.skip(before).map(is_public);
-        let kind = match (are_public.next(), are_public.next()) {
-            (None, _) if !fields.is_empty() => WarningKind::FewerHops,
-            (Some(false), Some(true)) => WarningKind::MoreHops,
-            _ => return None,
-        };
-        about(kind)
+        match (are_public.next(), are_public.next()) {
+            (None, _) if !fields.is_empty() => about(WarningKind::WrongHops),
+            (Some(false), Some(true)) => about(WarningKind::WrongHops).map(Warning::second),
+            _ => None,
+        }
     }
 }
 

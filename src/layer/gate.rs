@@ -290,7 +290,7 @@ impl Gate {
         let options = &self.options;
         let is_bound = options.plan_value.is_some() || !options.plan_values.is_empty();
         if !is_bound && rule.is_first_unknown_plan(true) {
-            let warning = Warning::new(WarningKind::UnboundPlan);
+            let warning = Warning::new(WarningKind::UnfitPlan).second();
             self.decider.warnings.add(warning.about(rule.path()));
         }
         rule

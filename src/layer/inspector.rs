@@ -130,7 +130,7 @@ impl Gate {
         let is_everyones = || options.extractor(rule).is_none_or(may_be_everyone);
         let holds = fields.is_some() && rule.counts_failures() && subjects.is_empty();
         let of_no_key = match holds && is_everyones() {
-            true => Some(Warning::named(WarningKind::NoKey, "lockout")),
+            true => Some(Warning::named(WarningKind::NoKey, "lockout").second()),
             false => has_none.then(|| Warning::new(WarningKind::NoKey)),
         };
         let of_hidden = fields.and_then(|_| options.hidden_answers(rule));

@@ -72,11 +72,10 @@ impl Options {
         let is_idle = is_idle && !rules.iter().any(|rule| rule.has_calendar());
         let no_lockout =
             listeners.on_lockout.is_some() && !rules.iter().any(|it| it.counts_failures());
-        let found = [
-            is_idle.then_some(WarningKind::NoPeriod),
-            no_lockout.then_some(WarningKind::NoLockout),
-        ];
-        found.into_iter().flatten().map(Warning::new)
+        let idle = |setter| Warning::named(WarningKind::IdleCallback, setter);
+        let of_crossings = is_idle.then(|| idle("on_crossing"));
+        let of_lockouts = no_lockout.then(|| idle("on_lockout").second());
+        of_crossings.into_iter().chain(of_lockouts)
     }
 
     /// The setter of what chooses a plan of this rule by a request, which a check does not have.

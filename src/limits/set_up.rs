@@ -38,15 +38,15 @@ impl Limits {
     /// Mistakes in the set-up that show so far, each with its remedy: see
     /// [`warning`](crate::warning). Those of the rules and of the store are those of now. What
     /// requests show is remembered: the first 100 requests of a layer are looked at, and then one
-    /// of 64 until there were 10,000. One for each kind and path, in the order of their kinds, at
+    /// of 64 until there were 10,000. One for each text and path, in the order of their kinds, at
     /// most 1,000: 100 of them about paths without a rule, which clients may choose.
     ///
     /// Each is logged once, with the feature `tracing`.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        use WarningKind::{LargeLog, NoLockout, NoPeriod, NoRule, SettlesInShadow, UnusedRule};
+        use WarningKind::{IdleCallback, LargeLog, NoRule, SettlesInShadow, UnusedRule};
         let mut all = self.warnings.found();
-        all.retain(|it| !matches!(it.kind, NoRule | UnusedRule | NoPeriod | NoLockout));
+        all.retain(|it| !matches!(it.kind, NoRule | UnusedRule | IdleCallback));
         all.retain(|it| !matches!(it.kind, LargeLog | SettlesInShadow));
         all.extend(self.defaults.idle_callbacks(&self.rules.guard()));
         let about = |kind| move |path: String| Warning::new(kind).about(&path);
@@ -68,7 +68,7 @@ impl Limits {
             all.extend(caught("store", "", || store.condition().warnings).unwrap_or_default());
         }
         all.sort();
-        all.dedup_by(|a, b| (a.kind, &a.path) == (b.kind, &b.path));
+        all.dedup_by(|it, told| it.repeats(told));
         all.truncate(Warnings::MAX);
         all
     }

@@ -23,7 +23,7 @@ use crate::sync::lock;
 /// by the head of the request; without it the request has the name that authentication has put
 /// into its extensions. A value is for one path, which
 /// [`Limits::plan_value`](crate::Limits::plan_value) says, or for one layer. Among the extensions
-/// it is unused, with a [warning](crate::warning::WarningKind::UnboundPlan), until a path takes it
+/// it is unused, with a [warning](crate::warning::WarningKind::UnfitPlan), until a path takes it
 /// from there:
 ///
 /// ```

@@ -222,7 +222,7 @@ async fn a_value_among_the_extensions_is_told_of() {
             let app = app.layer(axum::middleware::from_fn(authenticated));
             assert_eq!(admitted(&app, "acme", "").await, expected);
             let warnings = limits.warnings();
-            let told = |it: &&Warning| it.kind == WarningKind::UnboundPlan;
+            let told = |it: &&Warning| it.kind == WarningKind::UnfitPlan;
             let told: Vec<_> = warnings.iter().filter(told).collect();
             assert_eq!(
                 told.len(),

@@ -66,17 +66,17 @@ const CLIENTS: &str = "
     | forwarded        | - | 203.0.113.9; secret | PeerIpBehindProxy | ClientIp::behind
     | x-real-ip        | - | 203.0.113.9; secret | PeerIpBehindProxy | ClientIp::behind
     | cf-connecting-ip | - | 203.0.113.9; secret | PeerIpBehindProxy | ClientIp::behind
-  2 | x-forwarded-for  | 1.2.3.4, 5.6.7.8; 9.9.9.9, 1.2.3.4, 5.6.7.8 | 1.2.3.4; - | FewerHops |
-  2 | x-client         | 1.2.3.4, 5.6.7.8; 9.9.9.9, 1.2.3.4, 5.6.7.8 | 1.2.3.4; - | FewerHops |
-  1 | x-forwarded-for  | | 203.0.113.9, 10.0.0.7                | MoreHops | behind_hops
-  1 | x-forwarded-for  | | 198.51.100.1, 203.0.113.9, 172.16.0.1 | MoreHops | behind_hops
-  1 | x-forwarded-for  | | 203.0.113.9:4711, 192.168.1.1:80     | MoreHops | behind_hops
-  1 | x-forwarded-for  | | 203.0.113.9, 100.64.0.1              | MoreHops | behind_hops
-  1 | x-forwarded-for  | | 203.0.113.9, 169.254.1.1             | MoreHops | behind_hops
-  1 | x-forwarded-for  | | 203.0.113.9, unix:                   | MoreHops | behind_hops
-  1 | x-forwarded-for  | | 2a00::9, fd00::7                     | MoreHops | behind_hops
-  1 | x-forwarded-for  | | 2a00::9, [fe80::7]:80                | MoreHops | behind_hops
-  2 | x-forwarded-for  | | 203.0.113.9, 10.0.0.7, 10.0.0.8      | MoreHops | behind_hops
+  2 | x-forwarded-for  | 1.2.3.4, 5.6.7.8; 9.9.9.9, 1.2.3.4, 5.6.7.8 | 1.2.3.4; - | WrongHops | correct the number
+  2 | x-client         | 1.2.3.4, 5.6.7.8; 9.9.9.9, 1.2.3.4, 5.6.7.8 | 1.2.3.4; - | WrongHops | correct the number
+  1 | x-forwarded-for  | | 203.0.113.9, 10.0.0.7                | WrongHops | larger by one
+  1 | x-forwarded-for  | | 198.51.100.1, 203.0.113.9, 172.16.0.1 | WrongHops | larger by one
+  1 | x-forwarded-for  | | 203.0.113.9:4711, 192.168.1.1:80     | WrongHops | larger by one
+  1 | x-forwarded-for  | | 203.0.113.9, 100.64.0.1              | WrongHops | larger by one
+  1 | x-forwarded-for  | | 203.0.113.9, 169.254.1.1             | WrongHops | larger by one
+  1 | x-forwarded-for  | | 203.0.113.9, unix:                   | WrongHops | larger by one
+  1 | x-forwarded-for  | | 2a00::9, fd00::7                     | WrongHops | larger by one
+  1 | x-forwarded-for  | | 2a00::9, [fe80::7]:80                | WrongHops | larger by one
+  2 | x-forwarded-for  | | 203.0.113.9, 10.0.0.7, 10.0.0.8      | WrongHops | larger by one
   1 | x-forwarded-for  | 10.0.0.7                  | | |
   1 | x-forwarded-for  | 203.0.113.9               | | |
   1 | x-forwarded-for  | 10.0.0.9, 10.0.0.7        | | |
@@ -627,12 +627,12 @@ async fn what_nobody_is_told_of() {
     let valued = watched(api()).plan_value("api", move |_| Some(by_value()));
     for (what, limits, expected) in [
         ("none is watched", limits([api()]).key(Everyone), ""),
-        ("no period", watched(api()), "NoPeriod"),
+        ("no period", watched(api()), "IdleCallback - on_crossing"),
         ("a period", watched(calendar.clone()), ""),
         ("that of a plan", watched(with_plan.expect("valid")), ""),
         ("a plan by value", valued, ""),
     ] {
-        assert_eq!(kinds(&limits), expected, "{what}");
+        assert_eq!(told(&limits), expected, "{what}");
     }
     let by_layer = watched(api());
     let _layer = by_layer.layer("api").plan_value(|_| None);
@@ -657,10 +657,20 @@ async fn what_nobody_is_told_of() {
     let lockout = Lockout::after(3).hold([SECOND]).on(["401"]);
     let locks_out = api.clone().with_lockout(lockout).expect("it makes sense");
     assert_eq!(kinds(&limits([api.clone()])), "");
-    let told = limits([api]).on_lockout(async |_| {});
-    assert_eq!(kinds(&told), "NoLockout");
-    told.rules().replace(Rules::from([locks_out]));
-    assert_eq!(kinds(&told), "", "the rule has one now");
+    let idle = limits([api]).on_lockout(async |_| {});
+    assert_eq!(told(&idle), "IdleCallback - on_lockout");
+    let both = idle.clone().on_crossing([0.8], async |_| {});
+    assert_eq!(
+        told(&both),
+        "IdleCallback - on_crossing; IdleCallback - on_lockout"
+    );
+    for warning in both.warnings() {
+        let setter = warning.name.as_deref().expect("it is named");
+        let text = format!("Limits::{setter} is never called");
+        assert!(warning.to_string().starts_with(&text), "{warning}");
+    }
+    idle.rules().replace(Rules::from([locks_out]));
+    assert_eq!(told(&idle), "", "the rule has one now");
 }
 
 #[test]

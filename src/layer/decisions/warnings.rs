@@ -46,7 +46,6 @@ impl Warnings {
 
     /// Logs a warning of a new kind or path, and remembers it.
     pub(crate) fn add(&self, warning: Warning) {
-        let is_known = |known: &Warning| (known.kind, &known.path) == (warning.kind, &warning.path);
         let mut found = lock(&self.found);
         let of_kind = found.iter().filter(|it| it.kind == warning.kind);
         let has_room = match warning.kind {
@@ -55,7 +54,7 @@ impl Warnings {
             }
             _ => found.len() < Self::MAX,
         };
-        if has_room && !found.iter().any(is_known) {
+        if has_room && !found.iter().any(|it| warning.repeats(it)) {
             found.push(warning.clone());
             drop(found);
             warning.log();
@@ -72,7 +71,7 @@ impl Warnings {
         let is_lost = rule.is_shadow() && rule.settles() && !rule.is_outgoing();
         let of_dry_run = is_lost.then(|| Warning::named(WarningKind::SettlesInShadow, "settles"));
         let of_turns = shares_one_turn(rule, key);
-        let of_turns = of_turns.then(|| Warning::named(WarningKind::NoTurns, "key"));
+        let of_turns = of_turns.then(|| Warning::named(WarningKind::NoTurns, "key").second());
         [of_log, of_dry_run, of_turns].into_iter().flatten()
     }
 
