@@ -168,17 +168,17 @@ def question(algorithm, keys, subjects, quotas, tries_usual):
     max_units, window, *others = QUOTAS[algorithm]
     for at in range(quotas):
         rule += b''.join(map(seven, [max_units, window << at, *others]))
-    row = seven(1) + struct.pack('>H', 1) + seven(2**53)
+    row = struct.pack('>H', 1) + seven(1) + seven(2**53)
     rules, kind, rows = max(subjects, 1), b'\2' if subjects else b'\0', [1] * keys
     if not tries_usual:
         kind = b'\2'
     if subjects > 1:
         rows = [32_768 + subjects] + [32_768] * (subjects - 1)
-    begins = [4 + len(rule) * at if subjects else 4 for at in range(keys)]
+    begins = [12 + len(rule) * at if subjects else 12 for at in range(keys)]
     records = [struct.pack('>HH', begin, rows) + row for begin, rows in zip(begins, rows)]
     lone = keys == 1 and quotas == 1 and kind == b'\0'
     return b''.join(
-        [b'\3' if lone else kind, struct.pack('>H', 4 + len(rule) * rules), rule * rules]
+        [b'\3' if lone else kind, struct.pack('>H', 12 + len(rule) * rules), bytes(8), rule * rules]
         + records
         + [str(expiry).encode() if lone else b'']
     )
@@ -192,7 +192,8 @@ def calls_of(server, source, algorithm, keys, label, subjects=0, quotas=1, tries
         f'{label}{at if subjects else (number * keys + at) % varied}' for at in range(keys)
     ]
     mark = lambda number: struct.pack('>Q', number)
-    return lambda number: encode('EVALSHA', sha, keys, *names(number), asked, mark(number))
+    text = lambda number: asked[:3] + mark(number) + asked[11:]
+    return lambda number: encode('EVALSHA', sha, keys, *names(number), text(number))
 
 
 def measure(server, contenders, counts, rounds, is_small, time=Server.time):

@@ -30,6 +30,8 @@ MAX = 1_000
 # See lua/formats.md.
 USUAL, GENERAL, LONE, HOLDS = 0, 2, 3, 16
 JOINT, CALENDAR, NO_DEADLINE = 32_768, 17, 1 << 53
+# Where what stands behind the head of the questions begins.
+HEAD = 12
 CALLS = 1_000
 # How often a row is counted.
 RUNS = 1 if '--quick' in sys.argv else 3
@@ -59,16 +61,16 @@ def rule(algorithm, *maxes):
 
 
 def row(cost=1, takes=1):
-    return sevens(cost) + struct.pack('>H', takes) + sevens(NO_DEADLINE)
+    return struct.pack('>H', takes) + sevens(cost, NO_DEADLINE)
 
 
 def question(kind, rules, records):
     """`records`: of each the number of its rule, and of its rows, and its first row."""
     begins, text = [], b''
     for one in rules:
-        begins.append(4 + len(text))
+        begins.append(HEAD + len(text))
         text += one
-    text = bytes([kind]) + struct.pack('>H', 4 + len(text)) + text
+    text = bytes([kind]) + struct.pack('>H', HEAD + len(text)) + bytes(8) + text
     for of, rows, first in records:
         text += struct.pack('>HH', begins[of], rows) + first
     if kind % HOLDS == LONE:
@@ -89,7 +91,7 @@ class Rows:
         return encode('EVALSHA', self.scripts[script], len(keys), *keys, *arguments)
 
     def take(self, script, keys, asked, number):
-        return self.call(script, keys, asked, struct.pack('>Q', number))
+        return self.call(script, keys, asked[:3] + struct.pack('>Q', number) + asked[11:])
 
     def ask(self, command):
         self.server.socket.sendall(command)

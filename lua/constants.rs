@@ -14,9 +14,9 @@ pub(crate) const HOLDS: u8 = 16;
 
 // The question. The record of a key, further rows, and the beginning of a rule; the numbers by which
 // a record says that it is of a take over several counts, or that it charges units owed.
-pub(crate) const RECORD: &str = ">I2I2I7I2I7";
+pub(crate) const RECORD: &str = ">I2I2I2I7I7";
 pub(crate) const RECORD_SIZE: usize = 20;
-pub(crate) const ROW: &str = ">I7I2I7";
+pub(crate) const ROW: &str = ">I2I7I7";
 pub(crate) const RULE_HEAD: &str = ">BI7I7";
 pub(crate) const JOINT: u16 = 32768;
 pub(crate) const OWED: u16 = 16384;
@@ -26,12 +26,14 @@ pub(crate) const CALENDAR: u8 = 17;
 pub(crate) const WINDOW_RULE: &str = ">BI7I7I7I7I7";
 pub(crate) const GCRA_RULE: &str = ">BI7I7I7I7I7I7I7I7";
 pub(crate) const FIXED_RULE: &str = ">BI7I7I7I7";
+// Behind the kind of the call: where the records begin, and the call's id.
+pub(crate) const QUESTION_HEAD: &str = ">I2c8";
 // The question of a lone take, which ends with the expiry as a text: what its usual case needs of
-// it, and where that begins.
-pub(crate) const LONE_AT: u64 = 12;
-pub(crate) const LONE_QUESTION: &str = ">I7I7I7I4I7I2I7";
-pub(crate) const WINDOW_LONE: &str = ">I7I7I7I7I4I7I2I7";
-pub(crate) const GCRA_LONE: &str = ">I7I7I7I7I7I7I7I4I7I2I7";
+// it, from the id on. GCRA needs max and window only to compare and to keep them: one text.
+pub(crate) const LONE_AT: u64 = 4;
+pub(crate) const LONE_QUESTION: &str = ">c8I8I7I7I7I6I7I7";
+pub(crate) const WINDOW_LONE: &str = ">c8I8I7I7I7I7I6I7I7";
+pub(crate) const GCRA_LONE: &str = ">c8I8I7c14I7I7I7I7I6I7I7";
 // A quota of a rule.
 pub(crate) const LOG_QUOTA: &str = ">I7I7";
 pub(crate) const GCRA_QUOTA: &str = ">I7I7I7I7I7I7";
@@ -108,6 +110,7 @@ pub(crate) const GCRA_STATE_SIZE: u64 = 64;
 pub(crate) const FIXED_STATE: &str = ">BI7I7I7I7I7I7I7I7";
 pub(crate) const FIXED_STATE_SIZE: u64 = 57;
 // The same in parts: what stands in the middle is alike after charges of one instant under a rule.
+pub(crate) const GCRA_LONE_STATE: &str = ">BI7I7c14I7I7I7I7I7";
 pub(crate) const GCRA_PARTS: &str = ">BI7c35I7I7I7";
 pub(crate) const GCRA_STAMPED: &str = ">I7I7I7I7I7";
 pub(crate) const FIXED_PARTS: &str = ">BI7c28I7I7I7";

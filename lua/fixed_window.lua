@@ -4,8 +4,7 @@
 -- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, and window
 --          in microseconds
--- ARGV[2]  the call id, 8 bytes, which the reply repeats
--- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see formats.md. Refunds: see refund/fixed_window.lua.
 --
@@ -19,7 +18,8 @@ local raw
 -- A lone take in its usual case: what the loop below does, for one take of one key. All else is
 -- left for that loop.
 if kind % HOLDS == LONE then
-  local slice, max, window, _, cost, _, deadline, behind = unpack(LONE_QUESTION, question, LONE_AT)
+  local id, _, slice, max, window, _, cost, deadline, behind =
+    unpack(LONE_QUESTION, question, LONE_AT)
   -- include: lone_read
   local is_usual, mark, serial, last_charge, window_then, refundable_since, start, used =
     not raw, nil, 0, now, nil, now, now, 0

@@ -5,8 +5,7 @@
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
--- ARGV[2]  the call id, 8 bytes, which the reply repeats
--- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see formats.md. Refunds: see refund/gcra.lua.
 --
@@ -20,32 +19,33 @@ local raw
 -- A lone take in its usual case: what the loop below does, for one take of one key whose rule is as
 -- it was. All else is left for that loop.
 if kind % HOLDS == LONE then
-  local slice, max, window, burst, life, pace_units, pace_micros, _, cost, _, deadline, behind =
-    unpack(GCRA_LONE, question, LONE_AT)
+  local id, _, slice, max_and_window, burst, life, pace_units, pace_micros, _, cost, deadline,
+    behind = unpack(GCRA_LONE, question, LONE_AT)
   -- include: lone_read
-  local is_usual, mark, serial, last_charge, max_then, window_then, burst_then, needed_until,
-    refundable_since, start, units = not raw, nil, 0, now, nil, nil, nil, nil, now, now, 0
+  local is_usual, mark, serial, last_charge, known, burst_then, needed_until, refundable_since,
+    start, units = not raw, nil, 0, now, nil, nil, nil, now, now, 0
   if raw and #raw == GCRA_STATE_SIZE then
-    mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
-      start, units = unpack(GCRA_STATE, raw)
-    is_usual = mark == GCRA_MARK and max_then == max and window_then == window
-      and burst_then == burst and needed_until == last_charge + life and last_charge <= now
-      and refundable_since <= now and start <= last_charge and units <= burst + pace_units
+    mark, serial, last_charge, known, burst_then, needed_until, refundable_since, start, units =
+      unpack(GCRA_LONE_STATE, raw)
+    is_usual = mark == GCRA_MARK and known == max_and_window and burst_then == burst
+      and needed_until == last_charge + life and last_charge <= now and refundable_since <= now
+      and start <= last_charge and units <= burst + pace_units
   end
   is_usual = is_usual and now <= deadline and cost > 0 and cost <= burst
   if is_usual then
     -- `n - n % 1` is `floor(n)`, without a call.
-    local paces, used = (now - start) / pace_micros, (now - start) * pace_units / pace_micros
+    local used = (now - start) * pace_units / pace_micros
     used = units - used + used % 1
     if used <= 0 then
       if last_charge ~= now then serial = 0 end
-      refundable_since, start, units, used, paces = now, now, 0, 0, 0
+      refundable_since, start, units, used = now, now, 0, 0
     end
     if used + cost > burst then return pack(LONE_DENIED, id, DENIED_STATE, units, now, start) end
+    local paces = (now - start) / pace_micros
     paces = paces - paces % 1
     start, units = start + paces * pace_micros, units - paces * pace_units + cost
-    local state = pack(GCRA_STATE, GCRA_MARK, (serial + cost) % MODULUS, now, max, window, burst,
-      now + life, refundable_since, start, units)
+    local state = pack(GCRA_LONE_STATE, GCRA_MARK, (serial + cost) % MODULUS, now, max_and_window,
+      burst, now + life, refundable_since, start, units)
     -- include: lone_write
     if written and written.ok then return id .. state end
   end

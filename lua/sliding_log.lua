@@ -4,8 +4,7 @@
 -- KEYS     1 to 64 keys of one slot, each a log: a sorted set
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, and window
 --          in microseconds
--- ARGV[2]  the call id, 8 bytes, which the reply repeats
--- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see formats.md. Refunds: see refund/sliding_log.lua.
 --
@@ -18,12 +17,13 @@
 
 -- include: take_begin
 local sub, format = string.sub, string.format
-local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or given[3]
+local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or given[2]
 
 -- A lone take in its usual case: what the loop below does, for one take of one key under one quota.
 -- All else is left for that loop.
 if kind == LONE then
-  local slice, max, window, _, cost, _, deadline, behind = unpack(LONE_QUESTION, question, LONE_AT)
+  local id, _, slice, max, window, _, cost, deadline, behind =
+    unpack(LONE_QUESTION, question, LONE_AT)
   local key = keys[1]
   local is_usual = now <= deadline and cost > 0 and cost <= max
   local found = is_usual and pcall('ZRANGE', key, '-1', '-1')

@@ -4,8 +4,7 @@
 -- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
 -- ARGV[1]  the questions: see formats.md; of a quota they say max, window in
 --          microseconds and the number of sub-windows
--- ARGV[2]  the call id, 8 bytes, which the reply repeats
--- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see formats.md. Refunds: see refund/sliding_window.lua.
 --
@@ -20,7 +19,7 @@ local sub, raw = string.sub, nil
 -- A lone take in its usual case: what the loop below does, for one take of one key. All else is
 -- left for that loop.
 if kind % HOLDS == LONE then
-  local slice, max, window, sub_windows, _, cost, _, deadline, behind =
+  local id, _, slice, max, window, sub_windows, _, cost, deadline, behind =
     unpack(WINDOW_LONE, question, LONE_AT)
   -- include: lone_read
   local is_usual, mark, serial, last_charge, window_then, refundable_since, length_then =

@@ -5,14 +5,14 @@ local floor = math.floor
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local question = ARGV[1]
-local _, at = unpack('>BI2', question)
+local _, at, id = unpack('>BI2c8', question)
 local expiry, slice, max, window, burst, life, pace_units, pace_micros =
-  unpack('>I7I7I7I7I7I7I7I7', question, 14)
+  unpack('>I7I7I7I7I7I7I7I7', question, 13)
 local expiry_text = string.format('%.0f', expiry)
 local values = KEYS[2] and call('MGET', _G.unpack(KEYS)) or { call('GET', KEYS[1]) }
-local replies = { pack('>c8I8I7', ARGV[2], 0, now) }
+local replies = { pack('>c8I8I7', id, 0, now) }
 for place = 1, #KEYS do
-  local cost, takes, _, after = unpack('>I7I2I7', question, at + 4)
+  local takes, cost, _, after = unpack('>I2I7I7', question, at + 4)
   at = after
   local raw, serial, last, since, start, units, _ = values[place], 0, -1, now, now, 0, nil
   if raw then

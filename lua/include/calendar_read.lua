@@ -8,7 +8,7 @@
 local fitting, period, next_place, period_from, period_cost = takes, nil, place + 1, rule_from, cost
 local is_new_period, period_max, ends, since, period_used = false, nil, nil, nil, nil
 if rows == JOINT + 2 then
-  period_from, _, period_cost, _, _, at = unpack(RECORD, question, at)
+  period_from, _, _, period_cost, _, at = unpack(RECORD, question, at)
   next_place = place + 2
 end
 if rows == JOINT + 1 or rows == JOINT + 2 then

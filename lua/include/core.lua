@@ -170,17 +170,17 @@ end
 
 -- The next record, and the next row behind the first one of its key.
 local places = #KEYS
-local _, at = unpack('>BI2', question)
+local at = unpack('>I2', question, 2)
 local first, further, records, has_failed = 1, at + places * RECORD_SIZE, at, false
 while first <= places do
-  local from, rows_or_kind, cost, takes, deadline, behind = unpack(RECORD, question, at)
+  local from, rows_or_kind, takes, cost, deadline, behind = unpack(RECORD, question, at)
   local rows, last, owes, error_text = rows_or_kind, first, rows_or_kind == OWED + 1, nil
   if rows_or_kind >= JOINT then last = first + rows_or_kind - JOINT - 1 end
   if rows > OWED then rows = 1 end
   -- The usual case has answered it.
   if replies[first + 1] then rows = 0 end
   for place = first, rows > 0 and last or 0 do
-    if place > first then from, _, cost, _, _, behind = unpack(RECORD, question, behind) end
+    if place > first then from, _, _, cost, _, behind = unpack(RECORD, question, behind) end
     local state = state_of(KEYS[place], rules[from] or read_rule(from), values and values[place])
     counts[place], costs[place], error_text = state, cost, error_text or state.error
     local known = holds and holds[place]
@@ -195,7 +195,7 @@ while first <= places do
     end
   end
   for row = 1, rows do
-    if row > 1 then costs[first], takes, deadline, further = unpack(ROW, question, further) end
+    if row > 1 then takes, costs[first], deadline, further = unpack(ROW, question, further) end
     if not error_text then answer_row(first, last, takes, now > deadline, owes) end
   end
   at, first = behind, last + 1

@@ -53,11 +53,9 @@ impl FlightCall for LoneTake {
         let count = asked.first();
         let script = script_of(algorithm_of(&count.spec));
         let mut command = script.command(self.question.options.has_text, 1, 256);
-        let questions = write_lone(count, deadline(&self.question, clock));
-        command
-            .arg(count)
-            .arg(&questions[..])
-            .arg(&self.id.number().to_be_bytes()[..]);
+        let deadline = deadline(&self.question, clock);
+        let questions = write_lone(self.id.number(), count, deadline);
+        command.arg(count).arg(&questions[..]);
         if let Some(now) = asked.now {
             command.arg(now);
         }

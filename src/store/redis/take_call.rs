@@ -333,7 +333,7 @@ impl TakeCall {
 }
 
 impl FlightCall for TakeCall {
-    /// The script call: keys, questions, call id, and a test's clock if there is one.
+    /// The script call: keys, questions, and a test's clock if there is one.
     fn command(&self, clock: &ServerClock) -> Cmd {
         let keys = match self.kind.holds {
             true => 2 * self.number_of_counts,
@@ -351,10 +351,9 @@ impl FlightCall for TakeCall {
         }
         let mut questions = Vec::with_capacity(96 + 32 * self.number_of_counts);
         let now = || self.kind.now.unwrap_or_else(|| clock.at(Instant::now()));
-        write_questions(&self.keys, self.names_twice, &now, &mut questions);
-        command
-            .arg(questions)
-            .arg(&self.id.number().to_be_bytes()[..]);
+        let id = self.id.number();
+        write_questions(id, &self.keys, self.names_twice, &now, &mut questions);
+        command.arg(questions);
         if let Some(now) = self.kind.now {
             command.arg(now);
         }

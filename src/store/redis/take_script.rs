@@ -34,16 +34,18 @@ use crate::decision::{Decision, Receipt, Verdict};
 const MAX_NUMBER: u64 = 1 << 53;
 /// A spec is not sent again if it is one of the last so many of a call.
 const MAX_KNOWN_SPECS: usize = 8;
-/// The bytes of the head of the questions.
-const HEAD_SIZE: usize = 3;
+/// The bytes of the head of the questions: the kind of the call, where the records begin, and the
+/// call's id.
+const HEAD_SIZE: usize = 11;
 
 /// The questions about these keys.
 ///
 /// Calls about many keys are mostly about one rule. What they say of a spec is encoded once, and
 /// sent once for a run of keys.
 ///
-/// `now` is what the server's clock shows, or a little less.
+/// `id` is the call's. `now` is what the server's clock shows, or a little less.
 pub(super) fn write_questions(
+    id: u64,
     keys: &[KeyTakes],
     names_twice: bool,
     now: &dyn Fn() -> u64,
@@ -61,7 +63,7 @@ pub(super) fn write_questions(
     let may_be_held = counts.any(|it| it.spec.may_be_held());
     let holds = if may_be_held { HOLDS } else { 0 };
     if let Some(count) = lone_count(keys) {
-        into.extend_from_slice(&write_lone(count, keys[0].rows[0].deadline));
+        into.extend_from_slice(&write_lone(id, count, keys[0].rows[0].deadline));
         into[0] += holds;
         return;
     }
@@ -71,6 +73,7 @@ pub(super) fn write_questions(
         false => GENERAL,
     };
     into.extend_from_slice(&[kind + holds, 0, 0]);
+    into.extend_from_slice(&id.to_be_bytes());
     let mut specs = Specs::default();
     for key in keys {
         match key.first().what {
@@ -127,20 +130,21 @@ fn lone_count(keys: &[KeyTakes]) -> Option<&CountKey> {
 }
 
 /// The same about one take, of a count of windows that nothing holds.
-pub(super) fn write_lone(count: &CountKey, deadline: u64) -> SmallVec<[u8; 128]> {
-    // No number has more than 7 bytes, so what stands before one may be written over its eighth.
-    let mut row = [0; RECORD_SIZE - 3];
-    row[..8].copy_from_slice(&count.cost.min(MAX_NUMBER).to_be_bytes());
-    row[9..].copy_from_slice(&deadline.min(MAX_NUMBER).to_be_bytes());
-    (row[0], row[9]) = (1, 1);
+pub(super) fn write_lone(id: u64, count: &CountKey, deadline: u64) -> SmallVec<[u8; 128]> {
+    // No number has more than 7 bytes, so what stands before one is written over its eighth.
+    let mut row = [0; RECORD_SIZE - 4];
+    row[8..].copy_from_slice(&deadline.min(MAX_NUMBER).to_be_bytes());
+    row[1..9].copy_from_slice(&count.cost.min(MAX_NUMBER).to_be_bytes());
+    row[1] = 1;
     let (bytes, records) = question_of(&count.spec);
     let mut bytes = SmallVec::from_slice(bytes);
-    bytes[records + 3..][..row.len()].copy_from_slice(&row);
+    bytes[3..HEAD_SIZE].copy_from_slice(&id.to_be_bytes());
+    bytes[records + 4..][..row.len()].copy_from_slice(&row);
     bytes
 }
 
-/// The questions about one take of a count of windows, but for its cost and deadline, and where
-/// their records begin.
+/// The questions about one take of a count of windows, but for the call's id and the take's cost and
+/// deadline; and where their records begin.
 fn question_of(spec: &Spec) -> (&[u8], usize) {
     let bytes = spec.question(|spec| {
         let windows = spec.windows().expect("others change with the time");
@@ -149,7 +153,8 @@ fn question_of(spec: &Spec) -> (&[u8], usize) {
             true => USUAL,
             false => GENERAL,
         };
-        let mut bytes = vec![kind, 0, 0];
+        let mut bytes = vec![0; HEAD_SIZE];
+        bytes[0] = kind;
         windows::write_spec(windows, &mut bytes);
         end_head(&mut bytes);
         // The spec stands behind the head, and the key has one row of one take.
@@ -173,7 +178,7 @@ fn question_of(spec: &Spec) -> (&[u8], usize) {
 /// Says in the head that the records begin here.
 fn end_head(bytes: &mut [u8]) {
     let records = u16::try_from(bytes.len() + 1).expect("64 specs have less than 64 KiB");
-    bytes[1..HEAD_SIZE].copy_from_slice(&records.to_be_bytes());
+    bytes[1..3].copy_from_slice(&records.to_be_bytes());
 }
 
 /// Where what the questions say of the spec of each count begins.
@@ -229,9 +234,8 @@ fn write_owing(spec: &Spec, stamp: u64, into: &mut Vec<u8>) {
 }
 
 fn write_row(row: &Row, into: &mut Vec<u8>) {
-    write(&[row.cost], into);
     into.extend_from_slice(&row.takes.to_be_bytes());
-    write(&[row.deadline], into);
+    write(&[row.cost, row.deadline], into);
 }
 
 /// Writes numbers in 7 bytes, which hold every quota's numbers. A cost above [`MAX_NUMBER`] never
