@@ -241,7 +241,7 @@ fn integer(from: &mut Input<'_>, length: usize) -> u64 {
 }
 
 fn row(from: &mut Input<'_>) -> Row {
-    let (cost, takes) = (integer(from, 7), integer(from, 2) as u16);
+    let (takes, cost) = (integer(from, 2) as u16, integer(from, 7));
     let _deadline = integer(from, 7);
     Row { cost, takes }
 }

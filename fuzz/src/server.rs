@@ -238,7 +238,9 @@ pub fn numbered(words: &Words, returned: &[u8]) -> Vec<u8> {
 
 /// The head of a reply: the id of its call, no state, and this instant.
 pub fn head(words: &Words, now: u64) -> Vec<u8> {
-    let mut head = arguments(words).get(1).cloned().unwrap_or_default();
+    let question = arguments(words).first();
+    let id = question.and_then(|question| question.get(3..11));
+    let mut head = id.unwrap_or_default().to_vec();
     head.extend([0; 8]);
     head.extend(&now.to_be_bytes()[1..]);
     head

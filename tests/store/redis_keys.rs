@@ -298,7 +298,7 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     let [asked, refunded] = &calls[..] else {
         panic!("{calls:?}");
     };
-    // The kind of the call, where the records begin, and the rule: one quota, an
+    // The kind of the call, where the records begin, the call id, and the rule: one quota, an
     // expiry of 67,500 ms, a slice of 3,750,000 us, and a quota of 5 in 60,000,000 us.
     let mut rule = vec![1];
     let numbers: &[u64] = match algorithm {
@@ -311,21 +311,19 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     for number in [67_500, 3_750_000, 5, 60_000_000].iter().chain(numbers) {
         rule.extend(&number.to_be_bytes()[1..]);
     }
-    let records = u8::try_from(4 + rule.len()).expect("short");
-    // Its rule begins at 4; one row, a cost of 1, one take, and the deadline.
-    let record = [0, 4, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1];
-    // A lone take.
-    let question = [&[3, 0, records][..], &rule, &record].concat();
+    let records = u8::try_from(12 + rule.len()).expect("short");
+    // Its rule begins at 12; one row, one take, a cost of 1, and the deadline.
+    let record = [0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1];
     let key = key_by(algorithm, "p");
-    // The question, the number of the call, and nothing else.
-    let [_, _, _, name, asked, number] = &asked[..] else {
+    // The question, and nothing else.
+    let [_, _, _, name, asked] = &asked[..] else {
         panic!("{asked:?}");
     };
     assert_eq!(*name, key.as_bytes());
-    assert!(
-        number.len() == 8 && number.starts_with(&[0, 0]),
-        "{asked:?}"
-    );
+    // A lone take.
+    let (id, rule_and_record) = (&asked[3..11], [rule, record.to_vec()].concat());
+    let question = [&[3, 0, records], id, &rule_and_record].concat();
+    assert!(id.starts_with(&[0, 0]), "{asked:?}");
     let deadline = asked.strip_prefix(&question[..]).expect("the question");
     // Behind it the expiry stands as a text.
     let deadline = deadline.strip_suffix(b"67500").expect("an expiry");

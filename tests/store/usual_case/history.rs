@@ -345,7 +345,8 @@ pub(super) fn questions(
         _ => None,
     };
     let kind = if lone.is_some() { LONE } else { repeats.into() };
-    let mut bytes = vec![kind, 0, 0];
+    // Behind the place of the records the id of the call.
+    let mut bytes = vec![kind, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
     let mut places = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
         places.push(u16::try_from(bytes.len() + 1).expect("short"));
@@ -367,10 +368,9 @@ pub(super) fn questions(
             Cost::Units(units) => units,
             Cost::Max(more) => rules[key.rule].quotas[0].max.saturating_add_signed(more),
         };
-        write(&[cost], bytes);
         bytes.extend(row.takes.to_be_bytes());
         let deadline = row.deadline.map(|later| now.saturating_add_signed(later));
-        write(&[deadline.unwrap_or(MAX_NUMBER)], bytes);
+        write(&[cost, deadline.unwrap_or(MAX_NUMBER)], bytes);
     };
     for key in keys {
         let number = key.keys(algorithm).count() as u16;

@@ -190,7 +190,7 @@ local function read_reply(reply, question, keys, keeps)
   local further = record + #keys * 20
   if #reply < 23 then return nil end
   local id, mark, number, now = unpack('>c8BI7I7', reply)
-  local at, whole, rule, _, cost = 24, pack('>c8I8I7', id, 0, now), unpack('>I2I2I7', question, record)
+  local at, whole, rule, _, _, cost = 24, pack('>c8I8I7', id, 0, now), unpack('>I2I2I2I7', question, record)
   if mark == 9 and #reply == 30 then
     return whole .. derived(question, rule, cost, now, read_number(reply, 24), number)
   elseif mark > 0 then
@@ -201,7 +201,7 @@ local function read_reply(reply, question, keys, keeps)
   end
   for place = 1, #keys do
     local rows, takes, answers_all
-    rule, rows, cost, takes, _, record = unpack('>I2I2I7I2I7', question, record)
+    rule, rows, takes, cost, _, record = unpack('>I2I2I2I7I7', question, record)
     local limiting, windows, is_of_calendar = string.byte(question, rule), '', false
     if rows >= JOINT then rows = 1 end
     if limiting == CALENDAR then limiting, is_of_calendar = 0, true end
@@ -209,7 +209,7 @@ local function read_reply(reply, question, keys, keeps)
       windows = windows .. string.sub(question, rule + 22 + n * QUOTA_SIZE, rule + 28 + n * QUOTA_SIZE)
     end
     for row = 1, rows do
-      if row > 1 then cost, takes, _, further = unpack('>I7I2I7', question, further) end
+      if row > 1 then takes, cost, _, further = unpack('>I2I7I7', question, further) end
       local left = answers_all and 0 or takes
       while left > 0 do
         local size = STATE_SIZES[string.byte(reply, at)]
@@ -269,7 +269,7 @@ local function act(world, what, now, numbers, text, flag)
   if what == 'take' then
     local skips = world == GENERAL or world == MIXED and flag == '1'
     if skips then text = '\1' .. string.sub(text, 2) end
-    return take_worlds[world](keys, { text, '\0\0\0\0\0\0\0\7', now })
+    return take_worlds[world](keys, { text, now })
   elseif what == 'refund' then
     local refunds = tonumber(numbers[1]) > 4 and refund_calendar or refund
     return text and cjson.encode(refunds({ keys[1], keys[1] .. ':refunded' }, { text, now })) or ''
