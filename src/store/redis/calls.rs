@@ -29,7 +29,7 @@ macro_rules! of_each_kind {
 /// all stores.
 pub(super) fn flight(mut questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
     if let [lone] = &questions[..]
-        && LoneTake::is_one(lone)
+        && CountQuestion::is_lone(lone)
         && let Some(lone) = questions.pop()
     {
         return carrier.carry_one(LoneTake::new(lone));

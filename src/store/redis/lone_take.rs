@@ -1,11 +1,14 @@
 use redis::{Cmd, Value};
+use smallvec::SmallVec;
 
-use super::question::{CountOperation, CountQuestion};
-use super::take_call::{CallKind, TakeCall, algorithm_of, deadline, decided, script_of};
-use super::take_script::{id_in, read_lone, write_lone};
+use super::question::{CountKey, CountQuestion};
+use super::take_call::{CallKind, NO_DEADLINE, TakeCall, algorithm_of, script_of};
+use super::take_script::{Fields, HEAD_SIZE, MAX_NUMBER, Told, id_in, one_take, records_in};
+use crate::algorithm::constants::RECORD_SIZE;
 use crate::connection::{
     CallId, Carrier, FlightCall, Question, RoundTrip, SendOptions, ServerClock,
 };
+use crate::decision::Decision;
 
 /// A take of one count of windows, whose key nothing holds, in a call of its own: what most requests
 /// ask while few are in progress.
@@ -18,21 +21,6 @@ pub(super) struct LoneTake {
 }
 
 impl LoneTake {
-    /// Whether a question is such a take.
-    pub(super) fn is_one(question: &Question) -> bool {
-        CountQuestion::in_question(question).is_some_and(|asked| {
-            let spec = &asked.first().spec;
-            matches!(
-                asked.what,
-                CountOperation::Take {
-                    whole: None,
-                    holder: None
-                }
-            ) && spec.windows().is_some()
-                && !(spec.may_be_held() || question.options.is_asking)
-        })
-    }
-
     pub(super) fn new(question: Question) -> Self {
         let id = CallId::next();
         Self { id, question }
@@ -45,6 +33,54 @@ impl LoneTake {
         call.push(0, self.question, clock);
         call
     }
+}
+
+/// Until when the server may decide a take.
+pub(super) fn deadline(question: &Question, clock: &ServerClock) -> u64 {
+    let asked = CountQuestion::in_call(question);
+    match asked.now {
+        // Units that were used are charged, however late the question arrives.
+        None if !asked.owes() => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
+        _ => NO_DEADLINE,
+    }
+}
+
+/// The questions about one take, of a count of windows that nothing holds.
+pub(super) fn write_lone(id: u64, count: &CountKey, deadline: u64) -> SmallVec<[u8; 128]> {
+    // No number has more than 7 bytes, so what stands before one is written over its eighth.
+    let mut row = [0; RECORD_SIZE - 4];
+    row[8..].copy_from_slice(&deadline.min(MAX_NUMBER).to_be_bytes());
+    row[1..9].copy_from_slice(&count.cost.min(MAX_NUMBER).to_be_bytes());
+    row[1] = 1;
+    let mut bytes = SmallVec::from_slice(count.spec.question(one_take));
+    bytes[3..HEAD_SIZE].copy_from_slice(&id.to_be_bytes());
+    let records = records_in(&bytes);
+    bytes[records + 4..][..row.len()].copy_from_slice(&row);
+    bytes
+}
+
+/// The server's clock and the decision, if this is a reply that decides one take, of a count of one
+/// quota. Other replies are the call's.
+pub(super) fn read_lone(reply: &[u8], id: u64, count: &CountKey) -> Option<(u64, Decision)> {
+    let windows = count.spec.windows()?;
+    let mut fields = Fields(reply);
+    let now = fields.head(id)?;
+    let told = Told::read(windows, now, count.cost, &mut fields)?;
+    let decision = told.decision(windows, now, count.cost)?;
+    fields.0.is_empty().then_some((now, decision))
+}
+
+/// Hands out the decision about a take.
+pub(super) fn decided(
+    question: Question,
+    mut decision: Decision,
+    trip: RoundTrip,
+    carrier: &Carrier,
+) {
+    carrier.prove_by(&question);
+    let deadline = question.deadline;
+    decision.is_late = deadline.was_extended() || deadline.at.into_std() <= trip.answered;
+    question.reply(Ok(decision));
 }
 
 impl FlightCall for LoneTake {
@@ -107,7 +143,7 @@ mod tests {
     use crate::deadline::Deadline;
     use crate::question::Name;
     use crate::quota::Quota;
-    use crate::store::redis::question::CountKey;
+    use crate::store::redis::question::CountOperation;
     use crate::store::redis::take_script::TakeReply;
 
     /// A number of any size.
@@ -146,7 +182,7 @@ mod tests {
             question.options.has_text = has_text;
             question
         };
-        assert!(LoneTake::is_one(&question()));
+        assert!(CountQuestion::is_lone(&question()));
         let lone = LoneTake::new(question());
         let (id, question) = (lone.id, question());
         (lone, LoneTake { id, question }.into_call(clock))

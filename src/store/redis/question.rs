@@ -48,6 +48,20 @@ impl CountQuestion {
         question.content()
     }
 
+    /// Whether a question is a take of one count of windows, whose key nothing holds.
+    pub(super) fn is_lone(question: &Question) -> bool {
+        Self::in_question(question).is_some_and(|asked| {
+            matches!(
+                asked.what,
+                CountOperation::Take {
+                    whole: None,
+                    holder: None
+                }
+            ) && asked.first().spec.windows().is_some()
+                && !(asked.first().spec.may_be_held() || question.options.is_asking)
+        })
+    }
+
     /// What is asked of a count.
     pub(super) fn in_call(question: &Question) -> &Self {
         Self::in_question(question).expect("a shared call holds no other question")

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
+use super::lone_take::{deadline, decided};
 use super::question::{CountKey, CountOperation, CountQuestion, hold_key};
 use super::scripts::{
     REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW, RENEW_PERMITS,
@@ -17,7 +18,6 @@ use crate::connection::{
     CallId, Carrier, FlightCall, Question, RoundTrip, Script, SendOptions, ServerClock,
     publish_command,
 };
-use crate::decision::Decision;
 
 /// The most keys and takes in one script call. Such a call occupies the server for at most about
 /// 200 microseconds.
@@ -131,29 +131,6 @@ pub(super) fn script_of(algorithm: Algorithm) -> &'static Script {
 pub(super) fn algorithm_of(spec: &Spec) -> Algorithm {
     let windows = spec.windows();
     windows.map_or_else(Algorithm::default, Windows::algorithm)
-}
-
-/// Until when the server may decide a take.
-pub(super) fn deadline(question: &Question, clock: &ServerClock) -> u64 {
-    let asked = CountQuestion::in_call(question);
-    match asked.now {
-        // Units that were used are charged, however late the question arrives.
-        None if !asked.owes() => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
-        _ => NO_DEADLINE,
-    }
-}
-
-/// Hands out the decision about a take.
-pub(super) fn decided(
-    question: Question,
-    mut decision: Decision,
-    trip: RoundTrip,
-    carrier: &Carrier,
-) {
-    carrier.prove_by(&question);
-    let deadline = question.deadline;
-    decision.is_late = deadline.was_extended() || deadline.at.into_std() <= trip.answered;
-    question.reply(Ok(decision));
 }
 
 impl CallKind {

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
-use self::windows::Told;
+pub(super) use self::windows::Told;
+use super::lone_take::write_lone;
 use super::question::{CountKey, CountOperation, CountQuestion};
 use super::take_call::{KeyTakes, Row};
 use crate::algorithm::constants::{
@@ -31,12 +32,12 @@ use crate::algorithm::spec::{Kind, Spec};
 use crate::decision::{Decision, Receipt, Verdict};
 
 /// The scripts' numbers are doubles.
-const MAX_NUMBER: u64 = 1 << 53;
+pub(super) const MAX_NUMBER: u64 = 1 << 53;
 /// A spec is not sent again if it is one of the last so many of a call.
 const MAX_KNOWN_SPECS: usize = 8;
 /// The bytes of the head of the questions: the kind of the call, where the records begin, and the
 /// call's id.
-const HEAD_SIZE: usize = 11;
+pub(super) const HEAD_SIZE: usize = 11;
 
 /// The questions about these keys.
 ///
@@ -129,50 +130,34 @@ fn lone_count(keys: &[KeyTakes]) -> Option<&CountKey> {
     }
 }
 
-/// The same about one take, of a count of windows that nothing holds.
-pub(super) fn write_lone(id: u64, count: &CountKey, deadline: u64) -> SmallVec<[u8; 128]> {
-    // No number has more than 7 bytes, so what stands before one is written over its eighth.
-    let mut row = [0; RECORD_SIZE - 4];
-    row[8..].copy_from_slice(&deadline.min(MAX_NUMBER).to_be_bytes());
-    row[1..9].copy_from_slice(&count.cost.min(MAX_NUMBER).to_be_bytes());
-    row[1] = 1;
-    let (bytes, records) = question_of(&count.spec);
-    let mut bytes = SmallVec::from_slice(bytes);
-    bytes[3..HEAD_SIZE].copy_from_slice(&id.to_be_bytes());
-    bytes[records + 4..][..row.len()].copy_from_slice(&row);
-    bytes
+/// The questions about one take of a count of windows, but for the call's id and the take's cost and
+/// deadline.
+pub(super) fn one_take(spec: &Spec) -> Box<[u8]> {
+    let windows = spec.windows().expect("others change with the time");
+    let kind = match spec.is_usual() {
+        true if windows.is_lone() => LONE,
+        true => USUAL,
+        false => GENERAL,
+    };
+    let mut bytes = vec![0; HEAD_SIZE];
+    bytes[0] = kind;
+    windows::write_spec(windows, &mut bytes);
+    end_head(&mut bytes);
+    // The spec stands behind the head, and the key has one row of one take.
+    let mut record = [0; RECORD_SIZE];
+    (record[1], record[3]) = (HEAD_SIZE as u8 + 1, 1);
+    bytes.extend_from_slice(&record);
+    if kind == LONE {
+        let expiry = Fields(&bytes[HEAD_SIZE + 1..]).number();
+        let text = expiry.map(|it| it.to_string().into_bytes());
+        bytes.extend(text.unwrap_or_default());
+    }
+    bytes.into()
 }
 
-/// The questions about one take of a count of windows, but for the call's id and the take's cost and
-/// deadline; and where their records begin.
-fn question_of(spec: &Spec) -> (&[u8], usize) {
-    let bytes = spec.question(|spec| {
-        let windows = spec.windows().expect("others change with the time");
-        let kind = match spec.is_usual() {
-            true if windows.is_lone() => LONE,
-            true => USUAL,
-            false => GENERAL,
-        };
-        let mut bytes = vec![0; HEAD_SIZE];
-        bytes[0] = kind;
-        windows::write_spec(windows, &mut bytes);
-        end_head(&mut bytes);
-        // The spec stands behind the head, and the key has one row of one take.
-        let mut record = [0; RECORD_SIZE];
-        (record[1], record[3]) = (HEAD_SIZE as u8 + 1, 1);
-        bytes.extend_from_slice(&record);
-        if kind == LONE {
-            let expiry = Fields(&bytes[HEAD_SIZE + 1..]).number();
-            bytes.extend(
-                expiry
-                    .into_iter()
-                    .flat_map(|it| it.to_string().into_bytes()),
-            );
-        }
-        bytes.into()
-    });
-    let records = u16::from_be_bytes([bytes[1], bytes[2]]);
-    (bytes, usize::from(records) - 1)
+/// Where the records begin.
+pub(super) fn records_in(questions: &[u8]) -> usize {
+    usize::from(u16::from_be_bytes([questions[1], questions[2]])) - 1
 }
 
 /// Says in the head that the records begin here.
@@ -212,8 +197,8 @@ impl<'a> Specs<'a> {
 fn write_spec(spec: &Spec, now: &dyn Fn() -> u64, into: &mut Vec<u8>) {
     match &spec.kind {
         Kind::Windows(_) => {
-            let (bytes, records) = question_of(spec);
-            into.extend_from_slice(&bytes[HEAD_SIZE..records]);
+            let questions = spec.question(one_take);
+            into.extend_from_slice(&questions[HEAD_SIZE..records_in(questions)]);
         }
         Kind::Calendar(of) => calendar::write(of, of.period.at(now()), into),
         Kind::Permits(of) => permits::write_spec(of, into),
@@ -292,17 +277,6 @@ pub(super) fn read_replies(
     fields.0.is_empty().then_some(now)
 }
 
-/// The server's clock and the decision, if this is a reply that decides one take, of a count of one
-/// quota. Other replies are for [`read_replies`].
-pub(super) fn read_lone(reply: &[u8], id: u64, count: &CountKey) -> Option<(u64, Decision)> {
-    let windows = count.spec.windows()?;
-    let mut fields = Fields(reply);
-    let now = fields.head(id)?;
-    let told = Told::read(windows, now, count.cost, &mut fields)?;
-    let decision = told.decision(windows, now, count.cost)?;
-    fields.0.is_empty().then_some((now, decision))
-}
-
 /// The call id that a reply repeats.
 pub(super) fn id_in(reply: &[u8]) -> Option<u64> {
     let id = reply.get(..8)?.try_into().ok()?;
@@ -376,7 +350,7 @@ fn server_error(text: &[u8]) -> RedisError {
 }
 
 /// What is left of a reply: big-endian fields.
-struct Fields<'a>(&'a [u8]);
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
@@ -387,7 +361,7 @@ impl<'a> Fields<'a> {
 
     /// The server's clock, if the call has this number. Where a state is the reply, the clock stands
     /// in the state, which is left.
-    fn head(&mut self, id: u64) -> Option<u64> {
+    pub(super) fn head(&mut self, id: u64) -> Option<u64> {
         let is_own = self.integer::<8>()? == id;
         let mut ahead = Fields(self.0);
         let (mark, now) = (ahead.integer::<8>()?, ahead.number()?);

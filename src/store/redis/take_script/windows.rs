@@ -27,7 +27,7 @@ pub(super) fn write_spec(windows: &Windows, into: &mut Vec<u8>) {
 }
 
 /// The answer to one take under one quota.
-pub(super) struct Told {
+pub(in crate::store::redis) struct Told {
     code: u64,
     /// The serial number if it was charged, and how long to wait if it was denied.
     number: u64,
@@ -36,7 +36,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    pub(super) fn read(
+    pub(in crate::store::redis) fn read(
         windows: &Windows,
         now: u64,
         cost: u64,
@@ -58,7 +58,7 @@ impl Told {
 
     /// By the state that it left, or by what denied it of one: behind the mark stand the serial
     /// number, or the units in it, and the instant.
-    pub(super) fn by_state(
+    pub(in crate::store::redis) fn by_state(
         windows: &Windows,
         mark: u64,
         now: u64,
@@ -92,7 +92,12 @@ impl Told {
         (stamp == now).then_some(told)
     }
 
-    pub(super) fn decision(&self, windows: &Windows, now: u64, cost: u64) -> Option<Decision> {
+    pub(in crate::store::redis) fn decision(
+        &self,
+        windows: &Windows,
+        now: u64,
+        cost: u64,
+    ) -> Option<Decision> {
         let [quota] = &*windows.quotas else {
             return None;
         };
