@@ -44,7 +44,7 @@ impl Factor {
 
     pub(crate) fn times_quota(self, quota: &Quota, algorithm: Algorithm) -> Quota {
         let (max, window) = (self.times(quota.max()), quota.window_micros());
-        let burst = match algorithm.has_burst() && max > 0 {
+        let burst = match algorithm.drains_evenly() && max > 0 {
             true => {
                 // What a quota's burst may be: it comes back in the longest window.
                 let longest = Quota::MAX_WINDOW.as_micros() * u128::from(max) / u128::from(window);

@@ -80,15 +80,33 @@ impl Algorithm {
         }
     }
 
-    /// Its number in the bytes of a [`Count`](super::Count), which is never another algorithm's:
-    /// new variants go behind the others.
+    /// Its number in the bytes of a [`Count`](super::Count), which is never another algorithm's.
     pub(super) const fn number(self) -> u8 {
-        self as u8 + 1
+        match self {
+            Self::SlidingLog => 1,
+            Self::SlidingWindow => 2,
+            Self::Gcra => 3,
+            Self::FixedWindow => 4,
+        }
     }
 
-    /// Whether its quotas have a burst apart from `max`.
-    pub(crate) const fn has_burst(self) -> bool {
-        matches!(self, Self::Gcra)
+    /// Whether units come back one by one, at the quota's rate, and not as charges grow old: such a
+    /// quota has a pace, and a burst apart from `max`. Several takes that are charged together put
+    /// off the instant at which it is replenished, each by a part of its own, so the script's answer
+    /// to them ends with the units that each quota's state holds.
+    pub(crate) const fn drains_evenly(self) -> bool {
+        match self {
+            Self::Gcra => true,
+            Self::SlidingLog | Self::SlidingWindow | Self::FixedWindow => false,
+        }
+    }
+
+    /// Whether it keeps a log, of up to as many entries as the max.
+    pub(crate) const fn keeps_log(self) -> bool {
+        match self {
+            Self::SlidingLog => true,
+            Self::SlidingWindow | Self::Gcra | Self::FixedWindow => false,
+        }
     }
 
     /// The most units that may be used together under this quota, and so the largest cost that ever
@@ -96,7 +114,7 @@ impl Algorithm {
     pub(crate) fn limit(self, quota: &Quota) -> u64 {
         match self {
             Self::Gcra => Bucket::limit(quota),
-            _ => quota.max(),
+            Self::SlidingLog | Self::SlidingWindow | Self::FixedWindow => quota.max(),
         }
     }
 
@@ -107,7 +125,7 @@ impl Algorithm {
         let (limit, owed) = (self.limit(quota), owe_at_most.unwrap_or(quota.max()));
         let owed = match self {
             Self::Gcra => owed.min(Pace::new(quota).drained(TEN_YEARS).0),
-            _ => owed,
+            Self::SlidingLog | Self::SlidingWindow | Self::FixedWindow => owed,
         };
         match limit {
             0 => 0,
@@ -119,7 +137,7 @@ impl Algorithm {
     pub(crate) fn life(self, quota: &Quota) -> u64 {
         match self {
             Self::Gcra => Pace::new(quota).life(quota),
-            _ => quota.window_micros(),
+            Self::SlidingLog | Self::SlidingWindow | Self::FixedWindow => quota.window_micros(),
         }
     }
 
@@ -127,7 +145,7 @@ impl Algorithm {
     pub(crate) fn life_of_first(self, quota: &Quota, cost: u64) -> u64 {
         match self {
             Self::Gcra => Pace::new(quota).time_for(cost).max(1),
-            _ => quota.window_micros(),
+            Self::SlidingLog | Self::SlidingWindow | Self::FixedWindow => quota.window_micros(),
         }
     }
 
@@ -151,7 +169,7 @@ impl Algorithm {
             Self::Gcra => {
                 u128::from(reset_after).saturating_sub(time(limit.saturating_sub(1)) / max)
             }
-            _ => reset_after.into(),
+            Self::SlidingLog | Self::SlidingWindow | Self::FixedWindow => reset_after.into(),
         };
         // Divisions of such numbers take longer than the rest.
         let window = match time(remaining) {
@@ -167,7 +185,10 @@ impl Algorithm {
     /// Whether it divides a window into sub-windows.
     #[cfg(feature = "config")]
     pub(crate) const fn has_sub_windows(self) -> bool {
-        matches!(self, Self::SlidingWindow)
+        match self {
+            Self::SlidingWindow => true,
+            Self::SlidingLog | Self::Gcra | Self::FixedWindow => false,
+        }
     }
 }
 
@@ -187,18 +208,10 @@ impl Algorithm {
         }
     }
 
-    /// Whether several takes that are charged together put off the instant at which a quota is
-    /// replenished, each by a part of its own. If so, the script's answer to them ends with the
-    /// units that each quota's state holds (`TELLS_HELD` in the script), and [`delay`](Self::delay)
-    /// says by how much they put it off.
-    pub(crate) const fn tells_held(self) -> bool {
-        matches!(self, Self::Gcra)
-    }
-
     /// By how many microseconds the last `later` of `held` units put off the instant at which the
     /// quota is replenished: their bucket takes longer to drain.
     pub(crate) fn delay(self, quota: &Quota, held: u64, later: u64) -> u64 {
-        if !self.tells_held() {
+        if !self.drains_evenly() {
             return 0;
         }
         let pace = Pace::new(quota);

@@ -79,7 +79,7 @@ impl Share {
             false => 1,
         };
         let max = quota.max();
-        if algorithm.has_burst() {
+        if algorithm.drains_evenly() {
             let (burst, whole) = (self.times(quota.burst()).max(least), self.whole(quota));
             return Quota::from_parts(max, whole.window_micros(), burst);
         }

@@ -220,13 +220,16 @@ impl Spec {
     pub(crate) fn is_usual(&self) -> bool {
         self.windows().is_some_and(|it| match it.algorithm() {
             Algorithm::SlidingLog => !it.quotas.is_empty(),
-            _ => it.quotas.len() == 1,
+            Algorithm::SlidingWindow | Algorithm::Gcra | Algorithm::FixedWindow => {
+                it.quotas.len() == 1
+            }
         })
     }
 
     /// Whether an answer tells what a quota's state holds.
     pub(crate) fn tells_held(&self) -> bool {
-        self.windows().is_some_and(|it| it.algorithm().tells_held())
+        self.windows()
+            .is_some_and(|it| it.algorithm().drains_evenly())
     }
 
     /// Its bytes in a question to Redis. `encode` is called once.
@@ -253,8 +256,8 @@ impl Windows {
         let lives = quotas.iter().map(|quota| config.algorithm().life(quota));
         Self {
             #[cfg(feature = "redis")]
-            pace: match (&*quotas, config.algorithm()) {
-                ([quota], Algorithm::Gcra) => Some(Pace::new(quota)),
+            pace: match &*quotas {
+                [quota] if config.algorithm().drains_evenly() => Some(Pace::new(quota)),
                 _ => None,
             },
             config,
@@ -284,7 +287,7 @@ impl Windows {
 
     /// It is `None` where the part suffices: a bucket's rate is that of the whole.
     fn whole_for(&self, share: Share) -> Option<Self> {
-        if self.algorithm().has_burst() || share.is_whole() {
+        if self.algorithm().drains_evenly() || share.is_whole() {
             return None;
         }
         let quotas = self.quotas.iter().map(|quota| share.whole(quota));

@@ -578,9 +578,9 @@ fn quota(table: &Value<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> 
     if let Some(pace) = &pace {
         pace.text("\"even\"", |it| (it == "even").then_some(()))?;
     }
-    if !algorithm.has_burst() {
-        table.without("pace", only_with(Algorithm::has_burst, "a pace"))?;
-        table.without("burst", only_with(Algorithm::has_burst, "a burst"))?;
+    if !algorithm.drains_evenly() {
+        table.without("pace", only_with(Algorithm::drains_evenly, "a pace"))?;
+        table.without("burst", only_with(Algorithm::drains_evenly, "a burst"))?;
     }
     match (pace, table.get("burst")) {
         (Some(pace), Some(_)) => Err(pace.mistake("a pace beside a burst, expected one of them")),

@@ -258,13 +258,13 @@ impl RuleSettings {
         let [max, window, time, cost] =
             [quota.max(), quota.window_micros(), time, cost].map(u128::from);
         let windows = time.div_ceil(window);
-        match self.algorithm.algorithm() {
-            _ if policy.is_concurrent() => max,
+        let within = match self.algorithm.algorithm() {
             Algorithm::Gcra => (u128::from(quota.burst()) + max * time / window) / cost,
             // Such a time may begin within a window.
             Algorithm::FixedWindow => max / cost * (windows + 1),
             Algorithm::SlidingLog | Algorithm::SlidingWindow => max / cost * windows,
-        }
+        };
+        if policy.is_concurrent() { max } else { within }
     }
 
     /// Whether failures can hold a key under these policies, of the rule or of a plan.

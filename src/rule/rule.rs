@@ -8,7 +8,7 @@ use super::resolved::{Choice, Common, Resolved};
 use super::rule_error::RuleError;
 use super::settings::RuleSettings;
 use super::subject::Subject;
-use crate::algorithm::{Algorithm, AlgorithmConfig};
+use crate::algorithm::AlgorithmConfig;
 use crate::key::KeyExtractor;
 use crate::quota::Quota;
 
@@ -266,8 +266,8 @@ impl Rule {
     /// How many units of each quota a key may owe: a [settlement](crate::store::Charge::settle)
     /// charges what was used beyond a reservation also above max, until so many units above it;
     /// what is beyond is forgiven. With 0 nothing is charged above max. At most
-    /// [`Quota::MAX_UNITS`], and under [`Algorithm::Gcra`] what drains in ten years. Default: the
-    /// max of each quota once more.
+    /// [`Quota::MAX_UNITS`], and under [`Algorithm::Gcra`](crate::Algorithm::Gcra) what drains in
+    /// ten years. Default: the max of each quota once more.
     ///
     /// ```
     /// use tidegate::{Quota, Rule};
@@ -293,7 +293,8 @@ impl Rule {
         self.with(|it| it.cost = cost)
     }
 
-    /// How requests are counted. Default: [`Algorithm::SlidingLog`].
+    /// How requests are counted. Default:
+    /// [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog).
     ///
     /// Each algorithm has counts of its own. A rule that changes its algorithm starts with empty
     /// counts; if it changes back in time, it finds its old counts.
@@ -420,8 +421,8 @@ impl Rule {
     pub(crate) fn has_large_log(&self) -> bool {
         const MAX: u64 = 10_000;
         let is_large = |it: &Policy| it.per == Per::Window && it.quota().max() > MAX;
-        let is_log = self.algorithm().algorithm() == Algorithm::SlidingLog;
-        is_log && self.policies().iter().any(is_large)
+        let keeps_log = self.algorithm().algorithm().keeps_log();
+        keeps_log && self.policies().iter().any(is_large)
     }
 
     /// What clients learn of the policies.

@@ -230,7 +230,7 @@ fn left_of_count(
 ) -> Left {
     let states: SmallVec<[&QuotaState; 1]> = states.collect();
     let refill = match (count.spec().windows(), &*states) {
-        (Some(of), [state]) if of.algorithm().has_burst() => {
+        (Some(of), [state]) if of.algorithm().drains_evenly() => {
             let (algorithm, quota) = (of.algorithm(), &of.quotas[0]);
             let full_at = asked_at.checked_add(state.reset_after());
             full_at.map(|full_at| Refill {

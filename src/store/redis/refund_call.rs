@@ -4,7 +4,6 @@ use smallvec::{SmallVec, smallvec};
 use super::question::{CountKey, CountOperation, CountQuestion, refund_key};
 use super::take_call::{CallKind, NO_DEADLINE};
 use super::take_script::write;
-use crate::algorithm::Algorithm;
 use crate::connection::{
     CallId, Carrier, FlightCall, Question, RoundTrip, SendOptions, ServerClock,
 };
@@ -164,7 +163,7 @@ fn write_refund(asked: &CountQuestion, into: &mut Vec<u8>) {
     let [stamp, serial, units] = [receipt.stamp(), receipt.serial(), receipt.units()];
     write(&[stamp, serial, units, max], into);
     let quotas = match asked.first().spec.windows() {
-        Some(windows) if windows.algorithm() != Algorithm::SlidingLog => &*windows.quotas,
+        Some(windows) if !windows.algorithm().keeps_log() => &*windows.quotas,
         // They look at one log, or release permits.
         _ => &[],
     };

@@ -125,31 +125,30 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
     if can.owes {
         run!(algorithm, new => refunds::units_owed_are_charged_above_max);
     }
-    use Algorithm::{FixedWindow, Gcra, SlidingLog, SlidingWindow};
-    if matches!(algorithm, SlidingLog | SlidingWindow | FixedWindow) {
-        run!(algorithm, new =>
+    match algorithm {
+        Algorithm::SlidingLog => run!(algorithm, new =>
             decisions::never_more_than_max,
             decisions::denied_means_untouched,
             decisions::quotas_are_charged_together,
-        );
-    }
-    if matches!(algorithm, SlidingLog | SlidingWindow) {
-        run!(algorithm, new =>
             decisions::every_window_holds,
             decisions::a_longer_window_is_not_forgotten,
-        );
-    }
-    if algorithm == SlidingLog {
-        run!(algorithm, new =>
             decisions::reset_after_is_the_truth,
             decisions::a_changed_rule_keeps_the_count,
-        );
-    }
-    if algorithm == Gcra {
-        run!(algorithm, new => decisions::a_burst_and_then_the_rate);
-    }
-    if algorithm == FixedWindow {
-        run!(algorithm, new => decisions::an_edge_admits_twice);
+        ),
+        Algorithm::SlidingWindow => run!(algorithm, new =>
+            decisions::never_more_than_max,
+            decisions::denied_means_untouched,
+            decisions::quotas_are_charged_together,
+            decisions::every_window_holds,
+            decisions::a_longer_window_is_not_forgotten,
+        ),
+        Algorithm::Gcra => run!(algorithm, new => decisions::a_burst_and_then_the_rate),
+        Algorithm::FixedWindow => run!(algorithm, new =>
+            decisions::never_more_than_max,
+            decisions::denied_means_untouched,
+            decisions::quotas_are_charged_together,
+            decisions::an_edge_admits_twice,
+        ),
     }
 }
 

@@ -72,7 +72,8 @@ impl Told {
             (Algorithm::Gcra, GCRA_MARK) => GCRA_STATE_SIZE as usize,
             (Algorithm::FixedWindow, FIXED_MARK) => FIXED_STATE_SIZE as usize,
             (Algorithm::Gcra | Algorithm::FixedWindow, DENIED_STATE) => 0,
-            _ => return None,
+            (Algorithm::Gcra | Algorithm::FixedWindow, _)
+            | (Algorithm::SlidingLog | Algorithm::SlidingWindow, _) => return None,
         };
         fields.take(size.saturating_sub(1 + 4 * 7))?;
         let (start, is_denied) = (fields.number()?, mark == DENIED_STATE);
