@@ -87,7 +87,8 @@ impl<'a> Input<'a> {
 
     pub fn counting(&mut self) -> AlgorithmConfig {
         let kind = self.byte();
-        let counting = AlgorithmConfig::from(Algorithm::ALL[usize::from(kind % 4)]);
+        let counting =
+            AlgorithmConfig::from(Algorithm::ALL[usize::from(kind) % Algorithm::ALL.len()]);
         match kind {
             0..=127 => counting,
             _ => counting.sub_windows(u16::from(kind)),

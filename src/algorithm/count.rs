@@ -14,7 +14,11 @@ use crate::quota::{MAX_QUOTAS, Quota};
 /// each algorithm.)
 ///
 /// A store needs only keys and a clock besides: a take is a pure function of a count, an instant,
-/// the quotas and a cost. Instants are microseconds since any epoch. The promises of this crate
+/// the quotas and a cost. It counts in windows alone. What is asked about a period of the calendar
+/// or about permits has no [algorithm](crate::store::CountAsk::algorithm): a store without other
+/// counts answers with an error of the kind
+/// [`Configuration`](crate::store::StoreErrorKind::Configuration), or is not asked at all, since
+/// its [`Capabilities`](crate::store::Capabilities) do not say that it can. Instants are microseconds since any epoch. The promises of this crate
 /// hold for instants below 2^53, which is 285 years.
 ///
 /// ```

@@ -142,6 +142,17 @@ impl CountAsk {
         self.spec.quotas()
     }
 
+    /// How many units of each quota a key [may owe](crate::Rule::with_owe_at_most), which
+    /// [`Count::owe`](crate::algorithm::Count::owe) takes; `None`: its max.
+    #[must_use]
+    pub fn owe_at_most(&self) -> Option<u64> {
+        match &self.spec.kind {
+            Kind::Windows(windows) => windows.owe_at_most,
+            Kind::Calendar(calendar) => calendar.owe_at_most,
+            Kind::Permits(_) => None,
+        }
+    }
+
     /// The name under which a store keeps it, as [`Ask::name`].
     #[must_use]
     pub fn name(&self, default_prefix: &str) -> String {

@@ -40,9 +40,9 @@ pub enum Change {
     /// drain; of refunds in another order than that of the takes it may give back less, from the
     /// fifth place on.
     Refund(Receipt),
-    /// Charges up to the cost of each count without a cost of its own, also above max, but no more
-    /// than it [may owe](crate::Rule::with_owe_at_most). The number is that of the units; of
-    /// several counts, the fewest. It is never denied, and does not depend on what has become of
+    /// Charges up to the cost of each count whose cost is not 0, also above max, but no more than it
+    /// [may owe](crate::store::CountAsk::owe_at_most). The number is that of the units; of several
+    /// counts, the fewest. It is never denied, and does not depend on what has become of
     /// the receipt, which says only which store gave it: a fallback, or the store inside. Later
     /// takes are denied until what is above max has ceased to count. A store that can says
     /// [`Capabilities::owes`](crate::store::Capabilities::owes).

@@ -8,7 +8,8 @@ use futures_util::future::try_join_all;
 
 use super::{MICROSECOND, SECOND, StoreUnderTest, allowed, quota};
 use crate::decision::{Decision, Source, Verdict};
-use crate::key::Key;
+use crate::key::{Everyone, Key};
+use crate::rule::{Rule, Subject};
 use crate::take::Take;
 
 /// Law 1, at its simplest: `max` in a window, and not one more.
@@ -259,6 +260,30 @@ pub(super) async fn what_costs_nothing_is_decided(subject: &StoreUnderTest<'_>) 
     assert!(!subject.decision(&free).await.is_allowed());
     subject.advance(MICROSECOND);
     assert!(subject.decision(&free).await.is_allowed());
+}
+
+/// The counts of a joint take are charged together, or none is: a denial tells what is left of
+/// those that had room. They are given back together.
+pub(super) async fn counts_are_charged_together(subject: &StoreUnderTest<'_>) {
+    let limited = |name, max| Subject::new(name, Everyone).limit(quota(max, 10 * SECOND));
+    let rule = Rule::joint("joint", [limited("user", 4), limited("all", 9)]);
+    let rule = Arc::new(rule.expect("valid").with_algorithm(subject.algorithm));
+    let of = |user: &str, cost| {
+        let keys = [("user", Key::from(user)), ("all", Key::default())];
+        let take = Take::of_subjects(Arc::clone(&rule), keys);
+        take.expect("its subjects").with_cost(cost)
+    };
+    let left = |of: Decision| [0, 1].map(|at| of.quotas()[at].remaining());
+    assert_eq!(subject.allowed(&of("alice", 2), 3).await, 2);
+    let first = subject.decision(&of("bob", 2)).await;
+    let receipt = first.receipt().expect("it was charged");
+    assert_eq!(left(first), [2, 3]);
+    let denied = subject.decision(&of("carol", 4)).await;
+    assert!(!denied.is_allowed());
+    assert_eq!(left(denied), [4, 3]);
+    assert_eq!(left(subject.peek(&of("carol", 4)).await), [4, 3]);
+    assert_eq!(subject.refund(&of("bob", 9), &receipt).await, 2);
+    assert_eq!(left(subject.peek(&of("bob", 1)).await), [4, 5]);
 }
 
 /// Law 1 under concurrency: many tasks on many threads, and exactly `max` get through.

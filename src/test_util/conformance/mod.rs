@@ -119,6 +119,9 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
             calendars::what_costs_nothing_uses_nothing,
         );
     }
+    if can.joint {
+        run!(algorithm, new => decisions::counts_are_charged_together);
+    }
     if can.calendar && can.joint {
         run!(algorithm, new => calendars::periods_are_charged_with_windows);
     }

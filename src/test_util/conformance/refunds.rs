@@ -56,6 +56,12 @@ pub(super) async fn units_owed_are_charged_above_max(subject: &StoreUnderTest<'_
     subject.advance(MICROSECOND);
     assert_eq!(owe(2).await, 2, "whatever has become of the take");
     assert_eq!(subject.peek(&take).await.remaining(), 4);
+
+    let rule = Arc::unwrap_or_clone(subject.rule("bound", &[quota(6, SECOND)]));
+    let take = Take::new(rule.with_owe_at_most(2).into(), Key::default());
+    let receipt = subject.receipt(&take.clone().with_cost(6)).await;
+    let owed = subject.store.owe(&take.with_cost(9), &receipt);
+    assert_eq!(owed.await.expect("answers"), 2, "what the rule says");
 }
 
 /// What counts no longer is not given back, so that nobody gets more than the quota.
