@@ -1,7 +1,11 @@
 //! A store over the embedded database [redb](https://docs.rs/redb): counts that survive a restart.
 //!
 //! It decides by [`Count`], the algorithms without a store, and keeps the bytes of each count under
-//! its [name](Ask::name). A write transaction has the database for itself, so takes are atomic.
+//! its [name](CountAsk::name). A write transaction has the database for itself, so takes are atomic,
+//! also those of several counts.
+//!
+//! A [`Count`] counts in windows alone. Rules with periods of the calendar, `max-concurrent`, holds
+//! or lock-outs get an error, since [`Capabilities`] does not name what they need.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,9 +15,9 @@ use redb::{
     Database, Durability, ReadableTable, ReadableTableMetadata, Table, TableDefinition,
     WriteTransaction,
 };
-use tidegate::algorithm::Count;
+use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::{Receipt, Source};
-use tidegate::store::{Ask, Change, StoreErrorKind, StoreFuture};
+use tidegate::store::{Ask, Capabilities, Change, CountAsk, StoreErrorKind, StoreFuture};
 use tidegate::{Decision, Store, StoreError};
 
 /// The counts by name.
@@ -119,48 +123,79 @@ impl<'a> Counts<'a> {
 
     fn put(&mut self, name: &str, count: &Count) -> Result<(), StoreError> {
         let bytes = count.to_bytes();
-        self.counts.insert(name, &*bytes).map_err(failed)?;
-        Ok(())
+        let is_new = self.counts.insert(name, &*bytes).map_err(failed)?.is_none();
+        if is_new {
+            let due = (count.forgotten_at(), name);
+            self.expiries.insert(due, ()).map_err(failed)?;
+        }
+        self.drop_forgotten()
     }
 
-    fn take(&mut self, ask: &Ask) -> Result<tidegate::Decision, StoreError> {
-        let name = ask.name("");
-        let known = self.get(&name)?;
-        let is_new = known.is_none();
-        let mut count = known.unwrap_or_default();
-        let counting = ask.algorithm().unwrap_or_default();
-        let decision = count.take(counting, self.now, ask.quotas(), ask.cost());
-        // A denied take changes nothing.
-        if decision.receipt().is_some() {
-            self.put(&name, &count)?;
-            if is_new {
-                let due = (count.forgotten_at(), &*name);
-                self.expiries.insert(due, ()).map_err(failed)?;
+    /// Charges all counts, or none: each is charged in a copy, which is kept if all are allowed.
+    fn take(&mut self, ask: &Ask) -> Result<Decision, StoreError> {
+        let (mut counts, mut decisions) = (Vec::new(), Vec::new());
+        for of in ask.counts() {
+            let mut count = self.get(&of.name(""))?.unwrap_or_default();
+            decisions.push(count.take(config(of)?, self.now, of.quotas(), of.cost()));
+            counts.push(count);
+        }
+        let is_charged = decisions.iter().all(Decision::is_allowed);
+        for ((of, count), decision) in ask.counts().iter().zip(&counts).zip(&mut decisions) {
+            let name = of.name("");
+            if is_charged && of.cost() > 0 {
+                self.put(&name, count)?;
+            } else if !is_charged && decision.is_allowed() {
+                // Another count denies the take: what had room tells what is left of it.
+                let mut untouched = self.get(&name)?.unwrap_or_default();
+                *decision = untouched.take(config(of)?, self.now, of.quotas(), 0);
             }
-            self.drop_forgotten()?;
         }
-        Ok(decision.with_source(Source::Other))
+        let decisions = decisions.into_iter();
+        let decisions = decisions.map(|decision| decision.with_source(Source::Other));
+        Ok(ask.decision_of(decisions.collect()))
     }
 
+    /// Gives back in each count what its part of the receipt says, and returns the most.
     fn refund(&mut self, ask: &Ask, receipt: &Receipt) -> Result<u64, StoreError> {
-        let name = ask.name("");
-        let Some(mut count) = self.get(&name)? else {
-            return Ok(0);
-        };
-        let refunded = count.refund(self.now, ask.quotas(), receipt, ask.cost());
-        if refunded > 0 {
-            self.put(&name, &count)?;
+        let mut most = 0;
+        for (of, receipt) in ask.counts().iter().zip(receipt.counts()) {
+            let name = of.name("");
+            let Some(mut count) = self.get(&name)? else {
+                continue;
+            };
+            let refunded = count.refund(self.now, of.quotas(), receipt, of.cost());
+            if refunded > 0 {
+                self.put(&name, &count)?;
+            }
+            most = most.max(refunded);
         }
-        Ok(refunded)
+        Ok(most)
     }
 
-    /// The count stays until it is forgotten: it knows which receipts are from before.
-    fn reset(&mut self, name: &str) -> Result<u64, StoreError> {
-        let Some(mut count) = self.get(name)? else {
-            return Ok(0);
-        };
-        let has_counted = count.reset(self.now);
-        self.put(name, &count)?;
+    /// Charges in each count that has a cost, also above max, and returns the fewest.
+    fn owe(&mut self, ask: &Ask) -> Result<u64, StoreError> {
+        let mut fewest = None;
+        for of in ask.counts().iter().filter(|of| of.cost() > 0) {
+            let name = of.name("");
+            let mut count = self.get(&name)?.unwrap_or_default();
+            let at_most = of.owe_at_most();
+            let charged = count.owe(config(of)?, self.now, of.quotas(), of.cost(), at_most);
+            self.put(&name, &count)?;
+            fewest = Some(fewest.map_or(charged, |fewest: u64| fewest.min(charged)));
+        }
+        Ok(fewest.unwrap_or(0))
+    }
+
+    /// The counts stay until they are forgotten: they know which receipts are from before.
+    fn reset(&mut self, ask: &Ask) -> Result<u64, StoreError> {
+        let mut has_counted = false;
+        for of in ask.counts() {
+            let name = of.name("");
+            if let Some(mut count) = self.get(&name)? {
+                has_counted |= count.reset(self.now);
+                self.put(&name, &count)?;
+            }
+        }
         Ok(u64::from(has_counted))
     }
 
@@ -190,6 +225,14 @@ impl<'a> Counts<'a> {
     }
 }
 
+/// How a count of units in windows counts. There is none for a period of the calendar, and none for
+/// permits: layers do not ask about them where [`Capabilities`] does not name them.
+fn config(of: &CountAsk) -> Result<AlgorithmConfig, StoreError> {
+    let message = "the database counts in windows alone";
+    let error = || StoreError::new(StoreErrorKind::Configuration, message);
+    of.algorithm().ok_or_else(error)
+}
+
 fn failed(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     let message = format!("the database failed: {error}");
     StoreError::new(StoreErrorKind::Unavailable, message).with_source(error)
@@ -205,7 +248,8 @@ impl Store for RedbStore {
         let (ask, change) = (ask.clone(), change.clone());
         self.transact(move |counts| match change {
             Change::Refund(receipt) => counts.refund(&ask, &receipt),
-            Change::Forget => counts.reset(&ask.name("")),
+            Change::Owe(_) => counts.owe(&ask),
+            Change::Forget => counts.reset(&ask),
             _ => {
                 let message = format!("a database has no {change:?}");
                 Err(StoreError::new(StoreErrorKind::Configuration, message))
@@ -215,6 +259,12 @@ impl Store for RedbStore {
 
     fn name(&self) -> String {
         self.name.to_string()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::default();
+        (can.joint, can.owes) = (true, true);
+        can
     }
 }
 

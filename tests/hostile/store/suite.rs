@@ -53,10 +53,17 @@ const MISTAKES_OF_PERIODS: [&str; 7] = [
     "knows receipts from before a reset",
 ];
 
-/// None of these is a mistake.
-const RIGHT: [&str; 3] = ["", "keeps counts as bytes", "has periods"];
+/// With several counts of a take, and units owed.
+const MISTAKES_OF_SEVERAL: [&str; 3] = [
+    "charges the counts that fit",
+    "refunds the first count only",
+    "owes another max, whatever the rule says",
+];
 
-/// A store of one's own on `Count`, or, if it has periods, in memory.
+/// None of these is a mistake.
+const RIGHT: [&str; 4] = ["", "keeps counts as bytes", "has periods", "has several"];
+
+/// A store of one's own on `Count`, or, if it has periods or several counts, in memory.
 #[derive(Debug)]
 struct Wrong {
     mistake: &'static str,
@@ -74,12 +81,14 @@ impl Store for Wrong {
     fn take(&self, ask: &Ask) -> StoreFuture<Decision> {
         StoreFuture::ready(Ok(match self.has_periods() {
             true => self.decide_in_memory(ask),
+            false if self.has_several() => self.decide_several(ask),
             false => self.decide(ask),
         }))
     }
 
     fn change(&self, ask: &Ask, change: &Change) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(match change {
+            _ if self.has_several() => self.change_several(ask, change),
             Change::Refund(receipt) if self.has_periods() => {
                 self.change_in_memory(ask, &Change::Refund(self.present(ask, receipt)))
             }
@@ -97,6 +106,7 @@ impl Store for Wrong {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::default();
         can.calendar = self.has_periods();
+        (can.joint, can.owes) = (self.has_several(), self.has_several());
         can
     }
 }
@@ -350,6 +360,37 @@ impl Wrong {
     }
 }
 
+/// In memory, of several counts.
+impl Wrong {
+    fn has_several(&self) -> bool {
+        self.mistake == "has several" || MISTAKES_OF_SEVERAL.contains(&self.mistake)
+    }
+
+    fn decide_several(&self, ask: &Ask) -> Decision {
+        let take = |ask: &Ask| at_once(self.memory.take(ask));
+        match self.mistake == "charges the counts that fit" && ask.counts().len() > 1 {
+            true => ask.decision_of([0, 1].map(|at| take(&ask.only(at))).into()),
+            false => take(ask),
+        }
+    }
+
+    fn change_several(&self, ask: &Ask, change: &Change) -> u64 {
+        let changed = |ask: &Ask, change: &Change| at_once(self.memory.change(ask, change));
+        match (self.mistake, change, ask.counts()) {
+            ("refunds the first count only", Change::Refund(receipt), [_, _]) => {
+                changed(&ask.only(0), &Change::Refund(receipt.counts()[0].clone()))
+            }
+            ("owes another max, whatever the rule says", Change::Owe(_), [of]) => {
+                let rule = Rule::new(ask.path(), of.quotas().to_vec()).expect("valid");
+                let rule = rule.with_algorithm(of.algorithm().expect("windows"));
+                let take = Take::new(rule.into(), Key::default());
+                changed(&take.with_cost(of.cost()), change)
+            }
+            _ => changed(ask, change),
+        }
+    }
+}
+
 /// The algorithms by which the suite notices that something is wrong with this store.
 async fn noticed(mistake: &'static str) -> Vec<Algorithm> {
     let store = |clock: ManualClock| -> Arc<dyn Store> {
@@ -396,8 +437,8 @@ async fn each_mistake_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mistakes_with_the_calendar_are_noticed() {
-    for mistake in MISTAKES_OF_PERIODS {
+async fn mistakes_with_what_not_all_can_are_noticed() {
+    for mistake in MISTAKES_OF_PERIODS.into_iter().chain(MISTAKES_OF_SEVERAL) {
         assert_eq!(noticed(mistake).await, Algorithm::ALL, "{mistake}");
     }
 }
