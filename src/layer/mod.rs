@@ -73,6 +73,7 @@
 //       LocalFallback::answer     fallback.rs          decides where the store gives no answer
 //         RedisStore::take        redis/mod.rs         a question: names, specs and costs
 //           Connection::ask       crates/base/src/connection/: in a flight of its own, or with others
+//           LoneTake              redis/lone_take.rs: most takes: of one count, in a call of its own
 //           flight, TakeCall      redis/calls.rs, take_call.rs: which questions share a call
 //             lua/                one script for each algorithm: usual case, then core
 //
