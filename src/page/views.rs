@@ -6,7 +6,7 @@ use http::Uri;
 use serde_json::{Map, Value, json};
 
 use super::Page;
-use crate::activity::key_notes::RECENT;
+use crate::activity::key_notes::{LimitedKey, RECENT};
 use crate::activity::rates::{NUMBERS, Step, series};
 use crate::key::Key;
 use crate::limits::Limits;
@@ -199,32 +199,7 @@ fn limited(page: &Page, tick: u64) -> Value {
     let (rows, missing) = limits.most_limited();
     let (waiting, silent) = limits.reports.longest_waits(&limits.own_process());
     let error = rows.iter().map(|row| row.error).max().unwrap_or(0);
-    // A joint rule has keys of subjects.
-    let parts = |text: &str| {
-        let (subject, key) = Key::split_subject(text);
-        (subject, page.shown(key))
-    };
-    let rows = rows.iter().map(|row| {
-        let (subject, key) = parts(&row.key);
-        let mut shown = json!({
-            "row": member.hashed_key(&row.path, &row.key),
-            "rule": row.path,
-            "subject": subject,
-            "key": key,
-            "everyone": Key::split_subject(&row.key).1.is_empty(),
-            "since_ago_s": row.since_ago,
-            "until_in_s": row.until_in,
-            "never": row.until_in.is_none(),
-            "busy": row.is_busy,
-            "on_hold": row.is_on_hold && row.until_in > Some(0.0),
-            "locked_out": row.is_locked_out && row.until_in > Some(0.0),
-            "denials": row.denials,
-            "denials_per_s": row.recent as f64 / RECENT as f64,
-            "plan": row.plan,
-        });
-        show_operated(limits, &row.path, &row.key, &mut shown);
-        shown
-    });
+    let rows = rows.iter().map(|row| limited_row(page, row));
     let waiting = waiting.iter().map(|(rule, key, waiting, since_ago)| {
         json!({
             "row": member.hashed_key(rule, key),
@@ -238,7 +213,7 @@ fn limited(page: &Page, tick: u64) -> Value {
     let of_kind = |is_it: fn(OperatorKind) -> bool| {
         let listed = listed.iter().filter(|one| is_it(one.kind));
         let listed = listed.map(|one| {
-            let (subject, key) = parts(&one.key);
+            let (subject, key) = parts(page, &one.key);
             json!({
                 "row": member.hashed_key(&one.path, &one.key),
                 "rule": &*one.path,
@@ -268,6 +243,35 @@ fn limited(page: &Page, tick: u64) -> Value {
         "blocked": of_kind(|kind| kind == OperatorKind::Blocked),
         "raised": of_kind(OperatorKind::is_raise),
     })
+}
+
+/// A key that is limited.
+fn limited_row(page: &Page, row: &LimitedKey) -> Value {
+    let (subject, key) = parts(page, &row.key);
+    let mut shown = json!({
+        "row": page.limits.member.hashed_key(&row.path, &row.key),
+        "rule": row.path,
+        "subject": subject,
+        "key": key,
+        "everyone": Key::split_subject(&row.key).1.is_empty(),
+        "since_ago_s": row.since_ago,
+        "until_in_s": row.until_in,
+        "never": row.until_in.is_none(),
+        "busy": row.is_busy,
+        "on_hold": row.is_on_hold && row.until_in > Some(0.0),
+        "locked_out": row.is_locked_out && row.until_in > Some(0.0),
+        "denials": row.denials,
+        "denials_per_s": row.recent as f64 / RECENT as f64,
+        "plan": row.plan,
+    });
+    show_operated(&page.limits, &row.path, &row.key, &mut shown);
+    shown
+}
+
+/// The subject of a key, which that of a joint rule has, and the key as the page shows it.
+fn parts(page: &Page, text: &str) -> (Option<String>, Option<String>) {
+    let (subject, key) = Key::split_subject(text);
+    (subject, page.shown(key))
 }
 
 /// By what a key is raised, if it is.

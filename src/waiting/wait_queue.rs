@@ -487,6 +487,26 @@ impl CountQueue {
         claim
     }
 
+    /// A waiter of this rank was denied, and its cost fits at `free_at`: notes when the next one has
+    /// to ask, and wakes those that fit by the answer.
+    fn is_denied(&mut self, by: &Lacking, rank: Rank, free_at: Instant, now: Instant) {
+        let first = self.line.first();
+        let is_first = first == Some(rank);
+        // Who has only looked was told nothing of those before it.
+        if by.free_at.is_none() && self.refill.is_some() {
+            self.wake_due(now);
+        } else if by.free_at.is_some() || is_first {
+            self.refill = None;
+            self.asked_at = now;
+            // An answer about a higher cost does not say when a lower one fits.
+            let is_passed = first.is_some_and(|first| !first.is_overdue());
+            if is_first || is_passed && free_at < self.free_at {
+                self.free_at = free_at;
+            }
+            self.wake_fitting(by.left, now);
+        }
+    }
+
     /// Wakes as many waiters as these units suffice for. A waiter at no cost needs one unit, too:
     /// where none is left, the key may owe units, and the answer does not say whether a take at no
     /// cost fits.
@@ -656,21 +676,7 @@ impl WaitPlace {
             queue.fits = Some((by.cost, at));
         }
         self.returns.store(queue.returns, Ordering::Relaxed);
-        let first = queue.line.first();
-        let is_first = first == Some(rank);
-        // Who has only looked was told nothing of those before it.
-        if by.free_at.is_none() && queue.refill.is_some() {
-            queue.wake_due(now);
-        } else if by.free_at.is_some() || is_first {
-            queue.refill = None;
-            queue.asked_at = now;
-            // An answer about a higher cost does not say when a lower one fits.
-            let is_passed = first.is_some_and(|first| !first.is_overdue());
-            if is_first || is_passed && free_at < queue.free_at {
-                queue.free_at = free_at;
-            }
-            queue.wake_fitting(by.left, now);
-        }
+        queue.is_denied(&by, rank, free_at, now);
         queue.line.notify_first();
         if let Some(before) = before.filter(|before| *before != (by.queue, rank)) {
             let asked = queues.leave(before).is_some();

@@ -277,7 +277,7 @@ impl CrossingWatch {
         state: &QuotaState,
         (share, at): (u64, u64),
     ) {
-        let (crossings, take) = (&self.crossings, &self.take);
+        let (crossings, take, rule) = (&self.crossings, &self.take, self.take.rule());
         let until = nearest_end(period, state.reset_after());
         let since_1970 = until.duration_since(SystemTime::UNIX_EPOCH);
         let mark = Mark {
@@ -310,20 +310,20 @@ impl CrossingWatch {
             return;
         };
         let (subject, key) = take.key_of(count);
-        let at = count.place_of_quota(take.rule().counts());
-        let policy = at.and_then(|at| take.rule().policies().get(at));
+        let at = count.place_of_quota(rule.counts());
+        let policy = at.and_then(|at| rule.policies().get(at));
         let crossing = Crossing {
-            path: Arc::clone(take.rule().shared_path()),
+            path: Arc::clone(rule.shared_path()),
             subject,
             key,
-            plan: take.rule().plan().map(str::to_owned),
+            plan: rule.plan().map(str::to_owned),
             quota: policy.map_or("", Policy::name).to_owned(),
             share: if is_denial { ALL } else { share } as f64 / 1_000.0,
             is_denial,
             used,
             max: state.max(),
             until,
-            is_shadow: take.rule().is_shadow(),
+            is_shadow: rule.is_shadow(),
         };
         let Mark { max, end, .. } = mark;
         let name = format!("crossed:{}:{max}:{share}:{end}", count.name(""));
@@ -338,8 +338,7 @@ impl CrossingWatch {
                 this.teller.is_lost(&crossing.path);
             }
         };
-        let path = take.rule().path();
-        crossings.teller.tell(path, Some(place), telling);
+        crossings.teller.tell(rule.path(), Some(place), telling);
     }
 }
 

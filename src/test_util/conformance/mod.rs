@@ -128,6 +128,11 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
     if can.owes {
         run!(algorithm, new => refunds::units_owed_are_charged_above_max);
     }
+    check_own(algorithm, &new).await;
+}
+
+/// What this algorithm promises beside the others.
+async fn check_own<C: Context>(algorithm: Algorithm, new: &impl AsyncFn() -> C) {
     match algorithm {
         Algorithm::SlidingLog => run!(algorithm, new =>
             decisions::never_more_than_max,
