@@ -52,14 +52,6 @@ pub(super) fn write_questions(
     now: &dyn Fn() -> u64,
     into: &mut Vec<u8>,
 ) {
-    let is_usual = |key: &KeyTakes| {
-        let is_known = match key.counts() {
-            [one] => one.spec.is_usual() || one.spec.calendar().is_some(),
-            [one, other] => one.spec.is_usual() && other.spec.calendar().is_some(),
-            _ => false,
-        };
-        is_known && !key.first().owes()
-    };
     let mut counts = keys.iter().flat_map(|key| key.counts());
     let may_be_held = counts.any(|it| it.spec.may_be_held());
     let holds = if may_be_held { HOLDS } else { 0 };
@@ -117,6 +109,16 @@ pub(super) fn write_questions(
     for row in keys.iter().flat_map(|key| key.rows.iter().skip(1)) {
         write_row(row, into);
     }
+}
+
+/// Whether the scripts may answer the takes of a key in their usual case.
+fn is_usual(key: &KeyTakes) -> bool {
+    let is_known = match key.counts() {
+        [one] => one.spec.is_usual() || one.spec.calendar().is_some(),
+        [one, other] => one.spec.is_usual() && other.spec.calendar().is_some(),
+        _ => false,
+    };
+    is_known && !key.first().owes()
 }
 
 /// The count of a call that asks for one take of one count of windows.
