@@ -21,7 +21,19 @@ impl Nginx {
     ///
     /// If it does not start: the Debian package is `nginx-light`.
     pub fn before(servers: &[String]) -> Self {
-        Self::start(servers, "", "")
+        Self::start(servers, "", "", "")
+    }
+
+    /// The same, with a limit for each address: a rate such as `20r/m`, and what else `limit_req` says.
+    /// What it denies gets a 429.
+    ///
+    /// # Panics
+    ///
+    /// As [`before`](Self::before).
+    pub fn limiting(servers: &[String], rate: &str, limit: &str) -> Self {
+        let zone = format!("limit_req_zone $binary_remote_addr zone=all:1m rate={rate};");
+        let limit = format!("limit_req zone=all {limit}; limit_req_status 429;");
+        Self::start(servers, &zone, "", &limit)
     }
 
     /// The same, with connections to the servers that it keeps and uses again, as many set-ups have
@@ -37,20 +49,26 @@ impl Nginx {
             "proxy_http_version 1.1; proxy_set_header Connection \"\";
             proxy_request_buffering {buffering};"
         );
-        Self::start(servers, "keepalive 16;", &proxy)
+        Self::start(servers, "", "keepalive 16;", &proxy)
     }
 
-    fn start(servers: &[String], upstream: &str, proxy: &str) -> Self {
+    fn start(servers: &[String], zone: &str, upstream: &str, proxy: &str) -> Self {
         loop {
             // Another process may take the free port first; then this nginx is gone at once.
             let port = get_random_available_port();
-            if let Some(nginx) = Self::try_start(port, servers, upstream, proxy) {
+            if let Some(nginx) = Self::try_start(port, servers, zone, upstream, proxy) {
                 return nginx;
             }
         }
     }
 
-    fn try_start(port: u16, servers: &[String], upstream: &str, proxy: &str) -> Option<Self> {
+    fn try_start(
+        port: u16,
+        servers: &[String],
+        zone: &str,
+        upstream: &str,
+        proxy: &str,
+    ) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().display();
         let servers: String = servers.iter().map(|it| format!("server {it};")).collect();
@@ -59,7 +77,7 @@ impl Nginx {
         let settings = format!(
             "pid {path}/pid; daemon off; events {{}}
             http {{
-                access_log off; client_max_body_size 0; {}
+                access_log off; client_max_body_size 0; {zone} {}
                 upstream servers {{ {servers} {upstream} }}
                 server {{
                     listen 127.0.0.1:{port};
