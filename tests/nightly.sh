@@ -42,7 +42,7 @@ case "${1:-}" in
 esac
 
 # The tree that it runs on, with what is not committed. Without prose, pictures and findings: parts
-# write some pages, and of the rest none is tested here but the recipes that part 13 compares.
+# write some pages, and the rest is not tested here.
 index=$(mktemp)
 cp "$(git rev-parse --git-path index)" "$index"
 export GIT_INDEX_FILE=$index

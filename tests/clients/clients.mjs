@@ -1,4 +1,4 @@
-// The clients of npm, and Chromium: a row for each of their cases. See tests/clients.sh.
+// The clients of npm, Chromium and Firefox: a row for each of their cases. See tests/clients.sh.
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,6 +14,7 @@ import { EventSource } from 'eventsource';
 import got from 'got';
 import { Octokit } from 'octokit';
 import OpenAI from 'openai';
+import puppeteer from 'puppeteer-core';
 import Stripe from 'stripe';
 
 const address = process.argv[2];
@@ -241,5 +242,61 @@ async function chromium() {
   }
 }
 
-for (const part of [grpcJs, connect, octokit, models, longest, mcp, stripe, events, chromium]) await part();
+// What a person sees who follows a link that is denied; whether what a page loads is asked for again.
+async function browsers() {
+  const words = 'Too many requests for /links/';
+  const cases = {
+    'a link, 1 h': ['its own page', 'the problem document'],
+    'a link, 1 h, HTML': ['our words', 'our words'],
+    '`import()`, 2 s': ['not again: TypeError', 'again after 2 s: OK'],
+    'a preload, 2 s': ['again after 2 s: OK', 'not again: error'],
+  };
+  for (const [at, [shown, browser, program]] of [['Firefox', 'firefox', 'firefox'], ['Chromium', 'chrome', 'chromium']].entries()) {
+    let executablePath;
+    try {
+      executablePath = execFileSync('which', [program]).toString().trim();
+    } catch {
+      for (const asked in cases) console.log(`| browser | ${shown} | ${asked} | not run: it is not installed |`);
+      continue;
+    }
+    const args = browser === 'chrome' ? ['--no-sandbox', '--disable-gpu'] : [];
+    const running = await puppeteer.launch({ browser, executablePath, args });
+    const client = `${shown} ${(await running.version()).split('/')[1]}`;
+    const page = await running.newPage();
+    const told = {};
+    for (const [asked, route] of [['a link, 1 h', 'plain'], ['a link, 1 h, HTML', 'links']]) {
+      const url = `http://${address}/${route}/${browser}-${route}`;
+      await page.goto(url);
+      // Firefox says that this has failed.
+      await page.goto(url).catch(() => {});
+      const [from, text] = await page.evaluate(() => [document.documentURI, document.body.innerText]);
+      const other = text.includes('quota-exceeded') ? 'the problem document' : text;
+      told[asked] = from !== url ? 'its own page' : text.startsWith(words) ? 'our words' : other;
+    }
+    for (const [asked, how] of [['`import()`, 2 s', 'import'], ['a preload, 2 s', 'preload']]) {
+      await page.goto(`http://${address}/blank/${browser}`);
+      const path = `${browser}-${how}`;
+      const url = `http://${address}/modules/${path}`;
+      await fetch(url);
+      const loads = (rel) => page.evaluate((url, how, rel) => {
+        if (how === 'import') return import(url).then(() => 'OK', (error) => error.name);
+        const element = document.createElement(rel);
+        Object.assign(element, rel === 'link' ? { rel: how, as: 'script', href: url } : { src: url });
+        return new Promise((done) => {
+          element.onload = () => done('OK');
+          element.onerror = () => done('error');
+          document.head.append(element);
+        });
+      }, url, how, rel);
+      await loads('link');
+      await new Promise((done) => setTimeout(done, 2500));
+      const last = await loads('script');
+      told[asked] = `${await again(path, cases[asked][at])}: ${last}`;
+    }
+    await running.close();
+    for (const asked in cases) row('browser', client, asked, cases[asked][at], told[asked]);
+  }
+}
+
+for (const part of [grpcJs, connect, octokit, models, longest, mcp, stripe, events, chromium, browsers]) await part();
 process.exit(wrong);

@@ -3,6 +3,7 @@
 import asyncio
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,10 +15,14 @@ import anthropic
 import boto3
 import grpc
 import openai
+from authlib.integrations.requests_client import OAuth2Session as AuthlibSession
 from botocore.config import Config
 from huggingface_hub import HfApi
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
+from msal.oauth2cli import Client as MsalClient
+from oauthlib.oauth2 import BackendApplicationClient
+from requests_oauthlib import OAuth2Session
 
 address = sys.argv[1]
 wrong = 0
@@ -121,6 +126,38 @@ def models():
                   client.models.list, expected)
 
 
+def oauth():
+    os.environ["OAUTHLIB_INSECURE_TRANSPORT"] = "1"
+    oauthlib = BackendApplicationClient("id")
+    tokens = {
+        "Authlib": lambda url: AuthlibSession("id", "secret").fetch_token(
+            url, grant_type="client_credentials"),
+        "msal": lambda url: MsalClient(
+            {"token_endpoint": url}, "id", client_secret="secret").obtain_token_for_client(),
+        "requests-oauthlib": lambda url: OAuth2Session(client=oauthlib).fetch_token(
+            url, client_id="id", client_secret="secret"),
+    }
+    for asked, route, expected in [
+        ("1 h, a problem document", "token-plain",
+         ["a token", "a token", "MissingTokenError: (missing_token) Missing access token parameter."]),
+        ("1 h, `slow_down`", "token",
+         ["OAuthError: slow_down: too many requests", "`error`: slow_down, too many requests",
+          "CustomOAuth2Error: (slow_down) too many requests"]),
+    ]:
+        for (name, fetch), wanted in zip(tokens.items(), expected):
+            case = f"{name}-{route}"
+            url = f"http://{address}/{route}/{case}"
+            fetch(url)
+            try:
+                told = fetch(url)
+                last = "a token"
+                if "error" in told:
+                    last = f"`error`: {told['error']}, {told['error_description']}"
+            except Exception as error:
+                last = f"{type(error).__name__}: {error}"
+            row("OAuth", version(name), asked, f"not again: {wanted}", f"{again(case, '')}: {last}")
+
+
 def s3():
     client = boto3.client(
         "s3", endpoint_url=f"http://{address}/buckets", region_name="eu-central-1",
@@ -190,6 +227,7 @@ def prometheus():
 grpcio()
 asyncio.run(mcp())
 models()
+oauth()
 s3()
 hub()
 curl()

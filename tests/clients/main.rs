@@ -2,6 +2,8 @@
 //! each recipe of docs/clients.md. A path is `/route/case`, and each case has a limit of its own. It
 //! prints its address, and ends with its standard input.
 
+mod recipes;
+
 use std::collections::HashMap;
 use std::io::{Read, stdin};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -17,11 +19,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
-use tidegate::callback::{Form, Problem};
+use tidegate::callback::Form;
 use tidegate::key::KeyError;
 use tidegate::rule::Policy;
-use tidegate::{DegradeCallback, Denied, Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule};
+use tidegate::{Denied, Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule};
 use tokio::net::TcpListener;
+
+use recipes::{buckets, events, models, page, token};
 
 #[tokio::main]
 async fn main() {
@@ -36,6 +40,7 @@ async fn main() {
 fn app() -> Router {
     let json = || answers("application/json", "{}");
     let proto = || answers("application/proto", "");
+    let token_endpoint = || answers("application/json", r#"{"access_token":"1"}"#);
     let stream = || answers("text/event-stream", "retry: 10\ndata: 1\n\n");
     let github = |seconds| layer(seconds, 1).headers(Headers::GitHub);
     let none = Arc::new(MemoryStore::with_max_keys(0));
@@ -61,6 +66,14 @@ fn app() -> Router {
         ("models-2s", json().layer(layer(2, 1).degrade_fn(models))),
         ("errors", json().layer(layer(3_600, 1).degrade_fn(errors))),
         ("buckets", json().layer(layer(2, 1).degrade_fn(buckets))),
+        ("links", json().layer(layer(3_600, 1).degrade_fn(page))),
+        ("modules", answers("text/javascript", "").layer(layer(2, 1))),
+        ("blank", answers("text/html", "")),
+        (
+            "token",
+            token_endpoint().layer(layer(3_600, 1).degrade_fn(token)),
+        ),
+        ("token-plain", token_endpoint().layer(layer(3_600, 1))),
         ("samples", json().layer(layer(2, 1).degrade_fn(unavailable))),
     ];
     let app = Router::new().route("/seen/{case}", get(seen));
@@ -126,39 +139,4 @@ async fn mcp(body: Bytes) -> Response {
 async fn errors(_: Denied) -> Response {
     let error = json!({ "error": { "message": "too many requests" } });
     (StatusCode::TOO_MANY_REQUESTS, Json(error)).into_response()
-}
-
-// As docs/clients.md has them: `tests/clients.sh` compares.
-
-const MINUTE: Duration = Duration::from_secs(60);
-
-async fn events(denied: Denied) -> Response {
-    let wait = denied.decision.retry_after().unwrap_or(MINUTE).min(MINUTE);
-    let accepts = denied.head.headers.get("accept");
-    if accepts.is_none_or(|it| it != "text/event-stream") {
-        return Problem.degrade(denied).await;
-    }
-    let retry = format!("retry: {}\n\n", wait.as_millis() + 1);
-    ([("content-type", "text/event-stream")], retry).into_response()
-}
-
-async fn models(denied: Denied) -> Response {
-    let (kind, retry) = match denied.decision.retry_after() {
-        Some(wait) if wait <= MINUTE => ("requests", "true"),
-        _ => ("insufficient_quota", "false"),
-    };
-    let error = format!(
-        r#"{{"error":{{"message":"rate limited","type":"{kind}","param":null,
-        "code":"rate_limit_exceeded"}}}}"#
-    );
-    let json = ("content-type", "application/json");
-    let fields = [json, ("x-should-retry", retry)];
-    (StatusCode::TOO_MANY_REQUESTS, fields, error).into_response()
-}
-
-async fn buckets(denied: Denied) -> Response {
-    let wait = denied.decision.retry_after().unwrap_or(MINUTE);
-    let field = ("x-amz-retry-after", (wait.as_millis() + 1).to_string());
-    let error = "<Error><Code>SlowDown</Code></Error>";
-    (StatusCode::SERVICE_UNAVAILABLE, [field], error).into_response()
 }

@@ -41,6 +41,7 @@ mod page;
 mod permits;
 mod plans;
 mod published;
+mod recipes;
 mod refused;
 mod reload;
 mod semantics;
