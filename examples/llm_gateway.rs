@@ -40,8 +40,7 @@ pub(crate) const LIMITS: &str = r#"
 
     [rules.tries]                 # no outcome gives these back: a prompt can make the model fail
     key = "header:x-org"
-    max-count = 90
-    window = "1m"
+    quotas = [{ max-count = 90, window = "1m", hidden = true }] # clients are not told of it
 "#;
 
 /// The fewest tokens to reserve: what a prompt costs, also of a client that leaves at once.

@@ -18,10 +18,11 @@ use tower::ServiceExt;
 
 const FILE: &str = r#"
 [rules.upstream]
-max-count = 50
-window = "1s"
-pace = "even"
-max-concurrent = 8
+# Clients are not told of what all share.
+quotas = [
+    { max-count = 50, window = "1s", pace = "even", hidden = true },
+    { max-concurrent = 8, hidden = true },
+]
 key = "everyone"
 fair-by = "header:x-tenant"      # a layer outside has to have checked it
 

@@ -193,6 +193,30 @@ async fn outages_come_and_go() {
     }
 }
 
+/// A budget of a month of which the store has left a little, and twenty days without it: one process
+/// of four admits its share evenly, however little is left, unless the last answer had no room.
+#[tokio::test(start_paused = true)]
+async fn the_last_units_in_an_outage() {
+    for (used, cost, expected) in [(7_000, 1, 1_201), (7_000, 40, 1_200), (7_440, 1, 36)] {
+        let it = Wrapped::new(4);
+        ask(&it.store, &month(7_440).with_cost(used)).await;
+        ask(&it.store, &month(7_440).with_cost(cost)).await;
+        it.fails();
+        let mut admitted = 0;
+        for _ in 0..20 * 24 * 6 {
+            it.advance(HOUR / 6).await;
+            let take = month(7_440).with_cost(cost);
+            while ask(&it.store, &take).await.is_allowed() {
+                admitted += cost;
+            }
+        }
+        assert_eq!(
+            admitted, expected,
+            "{cost} at a time, of which {used} are used"
+        );
+    }
+}
+
 /// A denial is cached until the end of the month.
 #[tokio::test]
 async fn a_denial_is_cached() {
