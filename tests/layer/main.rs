@@ -28,6 +28,7 @@ mod keys;
 mod lanes;
 mod llm_gateway;
 mod lockout;
+mod migrating;
 mod mistakes;
 mod no_cost;
 mod open_charges;

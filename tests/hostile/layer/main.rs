@@ -10,6 +10,7 @@ mod joint;
 mod keys;
 mod limits;
 mod lockouts;
+mod nginx;
 mod outcomes;
 mod outgoing;
 mod owed;
