@@ -426,3 +426,42 @@ async fn the_answer_to_an_error_is_the_services() {
         }
     }
 }
+
+/// Over HTTP/1 nobody reads trailers behind a body of a known length, nor an answer to a `HEAD`: with
+/// them a failure is never seen. In chunks it is, as tonic's over HTTP/2 is.
+#[tokio::test]
+async fn trailers_that_nobody_reads() {
+    static IN_TRAILERS: Answered = answered(200, &[], Some("16"), GRPC, &[], &[], &[]);
+    for (method, is_chunked, expected) in [
+        (Method::POST, true, 5),
+        (Method::POST, false, 20),
+        (Method::HEAD, true, 20),
+    ] {
+        let rule = per_minute("p", 100).with_key(Header::new("x-user"));
+        let lockout = Lockout::after(5).hold([HOUR]).on(["grpc-16"]);
+        let limits = Limits::new([rule.with_lockout(lockout).expect("it makes sense")]);
+        let handled = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&handled);
+        let handler = any(async move |request: Request<Body>| {
+            counts.fetch_add(1, Ordering::Relaxed);
+            let answer = IN_TRAILERS.response(request.headers());
+            match is_chunked {
+                // Boxed in a stream of frames a body has no known length.
+                true => {
+                    answer.map(|it| Body::new(http_body_util::StreamBody::new(it.into_stream())))
+                }
+                false => answer,
+            }
+        });
+        let server = serve(Router::new().route("/", handler.layer(limits.layer("p")))).await;
+        for _ in 0..20 {
+            let mut request = request("/", "host: a, x-user: ada, te: trailers");
+            *request.method_mut() = method.clone();
+            let answer = over_tcp(server, request).await;
+            answer.into_body().collect().await.expect("a body");
+            assert!(limits.flush(PATIENT).await);
+        }
+        let handled = handled.load(Ordering::Relaxed);
+        assert_eq!(handled, expected, "{method}, in chunks: {is_chunked}");
+    }
+}

@@ -133,3 +133,22 @@ fn the_dependencies_in_the_readme_are_counted() {
     ];
     assert_eq!(all, wanted, "README.md, docs/evidence/dependencies.md");
 }
+
+/// The table of features names each one.
+#[test]
+fn the_features_in_the_readme_are_all() {
+    let (readme, manifest) = (page("README.md"), page("Cargo.toml"));
+    let table = readme
+        .split("| feature | default |")
+        .nth(1)
+        .expect("a table");
+    let table = table.split("\n\n").next().expect("its rows");
+    let features = manifest.split("\n[features]\n").nth(1).expect("features");
+    let features = features.split("\n[").next().expect("their lines");
+    let names = features.lines().filter(|line| !line.starts_with('#'));
+    let names = names.filter_map(|line| Some(line.split_once(" = ")?.0));
+    let lost: Vec<_> = names
+        .filter(|name| *name != "default" && !table.contains(&format!("`{name}`")))
+        .collect();
+    assert_eq!(lost, [""; 0], "README.md");
+}

@@ -95,6 +95,23 @@ async fn hold(store: Arc<dyn Store>) -> (Limits, [Admitted; 2]) {
     (limits, holders)
 }
 
+/// A key of permits lives for two leases, of the one that was written last.
+#[tokio::test]
+async fn a_key_lives_for_two_leases() {
+    let server = Redis::start();
+    let (_limits, _holders) = hold(Arc::new(store_on(&server).await)).await;
+    for name in server.names() {
+        let lease = if name.contains("export") {
+            1_500
+        } else {
+            15_000
+        };
+        let life = server.life(&name);
+        assert!((lease + 1..=2 * lease).contains(&life), "{name}: {life} ms");
+    }
+    assert_eq!(server.names().len(), 2);
+}
+
 /// A permit lives as long as its holder, however short its lease.
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_renewed() {
