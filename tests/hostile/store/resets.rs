@@ -218,10 +218,10 @@ async fn a_user_without_permission() {
     }
     // The line of the page is enough for a reset.
     let page = include_str!("../../../docs/security.md");
-    let at = page.find("ACL SETUSER takes on ").expect("such a line");
+    let at = page.find("ACL SETUSER shop on ").expect("such a line");
     let (line, _) = page[at..].split_once("```").expect("the block ends");
-    run(&server, line);
-    let url = server.url.replace("//", "//takes:PASSWORD@");
+    run(&server, &line.replace("shop:", "CurrentLimiter:"));
+    let url = server.url.replace("//", "//shop:PASSWORD@");
     let store: Arc<dyn Store> = Arc::new(connect(&url, PATIENT).await);
     for algorithm in Algorithm::ALL {
         let take = take(&by(algorithm, "permitted", 5, HOUR), "a").with_cost(2);

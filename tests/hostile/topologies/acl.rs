@@ -13,14 +13,23 @@ const PAGE: &str = include_str!("../../../docs/security.md");
 
 /// The words of the line for this user, behind `ACL`.
 fn line(user: &str) -> Vec<String> {
-    block(&format!("ACL SETUSER {user} on "))
+    block(user, "on ")
 }
 
-fn block(begin: &str) -> Vec<String> {
-    let at = PAGE.find(begin).expect("the page has such a line");
-    let (line, _) = PAGE[at..].split_once("```").expect("the block ends");
+/// The words of the block that begins so. `takes` is a service without a name.
+fn block(user: &str, begin: &str) -> Vec<String> {
+    let written = if user == "takes" { "shop" } else { user };
+    let at = PAGE.find(&format!("ACL SETUSER {written} {begin}"));
+    let (line, _) = PAGE[at.expect("the page has such a line")..]
+        .split_once("```")
+        .expect("the block ends");
     let words = line.split_whitespace().skip(1);
-    words.map(str::to_owned).collect()
+    let of_user = words.map(|word| match word {
+        "shop" => user.to_owned(),
+        word if user == "takes" => word.replace("shop:", "CurrentLimiter:"),
+        word => word.to_owned(),
+    });
+    of_user.collect()
 }
 
 fn commands(line: &[String]) -> Vec<&str> {

@@ -6,7 +6,7 @@ use super::*;
 
 /// What the user gets besides: the line that begins with this permission.
 fn addition(user: &str, permission: &str) -> Vec<String> {
-    block(&format!("ACL SETUSER {user} {permission}"))
+    block(user, permission)
 }
 
 /// One take of a path.
