@@ -301,6 +301,16 @@ impl RateLimitLayer {
     ///     });
     /// # let _ = layer;
     /// ```
+    ///
+    /// An `async |denied| ..` cannot capture, since the answer would borrow from the closure:
+    ///
+    /// ```compile_fail
+    /// # use std::time::Duration;
+    /// # use tidegate::RateLimitLayer;
+    /// let text = String::from("later");
+    /// # let layer = RateLimitLayer::new("export", Duration::from_secs(60), 1);
+    /// layer.degrade_fn(async move |_| text.clone());
+    /// ```
     pub fn degrade_fn<A>(self, callback: impl Fn(Denied) -> A + Send + Sync + 'static) -> Self
     where
         A: Future<Output: IntoResponse> + Send + 'static,

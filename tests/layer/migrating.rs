@@ -89,21 +89,21 @@ async fn nginx_bursts() {
     }
 }
 
-/// bucket4j's `http-response-body` is of one filter: of some layers.
+/// bucket4j's `http-response-body` is of one filter: of some layers, by callbacks that capture it.
 #[tokio::test]
 async fn a_body_of_some_layers() {
     let file =
         "[rules.api]\nmax-count = 0\nwindow = '1m'\n[rules.login]\nmax-count = 0\nwindow = '1m'";
     let limits = of_toml(file);
-    let (json, body) = (
-        [("content-type", "application/json")],
-        r#"{"error":"too many"}"#,
-    );
-    let answer = (DENIED, json, body);
-    let api = limits
-        .layer("api")
-        .degrade_fn(move |_| async move { answer });
-    for (layer, is_ours) in [(api, true), (limits.layer("login"), false)] {
+    let body = r#"{"error":"too many"}"#;
+    let (answer, kept) = ((DENIED, body), body.to_owned());
+    let api = limits.layer("api");
+    let api = api.degrade_fn(move |_| async move { answer });
+    let other = limits.layer("api").degrade_fn(move |_| {
+        let kept = kept.clone();
+        async move { kept }
+    });
+    for (layer, is_ours) in [(api, true), (other, true), (limits.layer("login"), false)] {
         let answer = text(send(&app_at("/", layer), "/").await).await;
         assert_eq!(answer == body, is_ours, "{answer}");
     }

@@ -95,6 +95,19 @@ async fn hold(store: Arc<dyn Store>) -> (Limits, [Admitted; 2]) {
     (limits, holders)
 }
 
+/// A server that has lost a permit admits another one in its place, and the first holder, which goes
+/// on, is not told.
+#[tokio::test]
+async fn a_permit_does_not_tell_that_it_is_lost() {
+    let server = Redis::start();
+    let (limits, holders) = hold(Arc::new(store_on(&server).await)).await;
+    let other = || limits.check("other", Key::default());
+    assert!(other().await.is_err());
+    kit::run(&server, "FLUSHALL");
+    assert!(other().await.is_ok(), "two run");
+    assert!(holders.iter().all(|it| it.permit.is_some()));
+}
+
 /// A key of permits lives for two leases, of the one that was written last.
 #[tokio::test]
 async fn a_key_lives_for_two_leases() {
