@@ -70,6 +70,14 @@ async fn what_is_billed_is_charged() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn clients_are_not_told_of_the_tries() {
+    let world = World::with_layers(of_toml(LIMITS).store(paused()), &["tries"], |layer| layer);
+    let answers = join_all((0..91).map(|_| world.ask("tries", "x-org: acme"))).await;
+    assert!(answers.iter().all(|it| it.field("ratelimit").is_none()));
+    assert_eq!(answers.iter().filter(|it| it.status == 200).count(), 90);
+}
+
 /// Nobody knows what the model has done for a client that leaves before its first token.
 #[tokio::test(start_paused = true)]
 async fn leaving_before_the_first_token_costs_the_reservation() {
