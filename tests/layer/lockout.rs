@@ -274,41 +274,6 @@ async fn guesses_in_parallel_beside_permits() {
     assert_eq!(handled, 6);
 }
 
-/// How many guesses the rule of the recipe for HTTP Basic lets pass in a day, by how many seconds one
-/// takes: without permits those that were admitted before a hold end behind it.
-#[tokio::test(start_paused = true)]
-async fn guesses_that_end_late() {
-    for (seconds, permits, expected) in [
-        (0, None, 120),
-        (3_600, None, 24_400),
-        (600, Some(4), 144),
-        (3_600, Some(4), 96),
-    ] {
-        let lockout = Lockout::after(5).hold([HOUR]).on(["401"]);
-        let rule = per_minute("git", 50).with_key(Header::new("x-user"));
-        let rule = rule.with_lockout(lockout).expect("it makes sense");
-        let world = world(match permits {
-            None => rule,
-            Some(number) => rule.with_max_concurrent(number).expect("valid"),
-        });
-        let fields = format!("x-user: ada, x-status: 401, x-hold: {}", seconds * 1_000);
-        let (end, mut passed) = (Instant::now() + 24 * HOUR, 0);
-        while Instant::now() < end {
-            let guess = world.start(0, "git", &fields);
-            sleep(millis(1)).await;
-            let answer = guess.now_or_never().map(|it| it.expect("no panic"));
-            match answer.filter(|it| it.status == 429) {
-                None => passed += 1,
-                Some(it) => {
-                    let wait = it.field("retry-after").expect("a time").parse();
-                    sleep(Duration::from_secs(wait.expect("seconds"))).await;
-                }
-            }
-        }
-        assert_eq!(passed, expected, "{seconds} s, {permits:?}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_locked_account_looks_like_a_wrong_password() {
     let limits = limits([locked(lockout().on(NONE))], paused());
@@ -935,4 +900,39 @@ async fn the_only_subject_is_taken() {
     // What is wrong with its key is told, too.
     let told = kit::kinds(&of_toml(&text("'bearer'")));
     assert_eq!(told, "LockoutOfGuesses LockoutOfBursts");
+}
+
+/// How many guesses the rule of the recipe for HTTP Basic lets pass in a day, by how many seconds one
+/// takes: without permits those that were admitted before a hold end behind it.
+#[tokio::test(start_paused = true)]
+async fn guesses_that_end_late() {
+    for (seconds, permits, expected) in [
+        (0, None, 120),
+        (3_600, None, 24_400),
+        (600, Some(4), 144),
+        (3_600, Some(4), 96),
+    ] {
+        let lockout = Lockout::after(5).hold([HOUR]).on(["401"]);
+        let rule = per_minute("git", 50).with_key(Header::new("x-user"));
+        let rule = rule.with_lockout(lockout).expect("it makes sense");
+        let world = world(match permits {
+            None => rule,
+            Some(number) => rule.with_max_concurrent(number).expect("valid"),
+        });
+        let fields = format!("x-user: ada, x-status: 401, x-hold: {}", seconds * 1_000);
+        let (end, mut passed) = (Instant::now() + 24 * HOUR, 0);
+        while Instant::now() < end {
+            let guess = world.start(0, "git", &fields);
+            sleep(millis(1)).await;
+            let answer = guess.now_or_never().map(|it| it.expect("no panic"));
+            match answer.filter(|it| it.status == 429) {
+                None => passed += 1,
+                Some(it) => {
+                    let wait = it.field("retry-after").expect("a time").parse();
+                    sleep(Duration::from_secs(wait.expect("seconds"))).await;
+                }
+            }
+        }
+        assert_eq!(passed, expected, "{seconds} s, {permits:?}");
+    }
 }
