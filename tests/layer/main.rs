@@ -31,7 +31,6 @@ mod lockout;
 mod migrating;
 mod mistakes;
 mod no_cost;
-mod open_charges;
 mod operators;
 mod outcomes;
 mod outgoing;

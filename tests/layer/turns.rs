@@ -2,7 +2,6 @@
 
 use kit::near;
 use kit::random::Random;
-use tidegate::store::Ask;
 
 use crate::*;
 
@@ -105,75 +104,6 @@ async fn a_costly_call_has_its_turn_on_redis() {
     assert!(waited.iter().all(|it| *it < millis(4_000)), "{waited:?}");
 }
 
-/// Cheaper ones pass it until it has waited as long as it was told. From then on a newcomer looks.
-#[tokio::test(start_paused = true)]
-async fn a_newcomer_behind_one_that_is_overdue_looks() {
-    for algorithm in Algorithm::ALL {
-        let store = far(millis(2));
-        let limits = Limits::new([rule(algorithm, 2)]).store(store.clone());
-        let call = |cost| {
-            limits
-                .check("p", "k")
-                .cost(cost)
-                .wait(PATIENCE)
-                .into_future()
-        };
-        let newcomers = (0..40).map(|at| {
-            let call = call(1);
-            tokio::spawn(async move {
-                sleep(millis(300 * at)).await;
-                call.await.map(drop)
-            })
-        });
-        let newcomers: Vec<_> = newcomers.collect();
-        sleep(millis(650)).await;
-        let came = Instant::now();
-        let admitted = timeout(4 * SECOND, call(2)).await;
-        assert!(admitted.is_ok_and(|it| it.is_ok()), "{algorithm:?}");
-        // A fixed window brings all of its units at once.
-        let looks = store.asked(Ask::only_looks);
-        let is_looked = looks > 0 || algorithm == Algorithm::FixedWindow;
-        assert!(is_looked, "{algorithm:?}: {:?}", came.elapsed());
-        // Who never fits, or waits in vain, does not wait.
-        for (cost, patience) in [(3, PATIENCE), (1, millis(1))] {
-            let begun = Instant::now();
-            let denied = limits.check("p", "k").cost(cost).wait(patience).await;
-            assert!(denied.is_err() && begun.elapsed() < millis(10));
-        }
-        newcomers.iter().for_each(JoinHandle::abort);
-    }
-}
-
-/// Who only looked when it came, since others were before it, is not passed by who came later.
-#[tokio::test(start_paused = true)]
-async fn one_that_looked_keeps_its_place() {
-    for lane in [None, Some("a")] {
-        let limits = Limits::new([rule(Algorithm::SlidingLog, 7)]).store(paused());
-        let begun = Instant::now();
-        let call = |at: u64, cost| {
-            let call = limits.check("p", "k").cost(cost).wait(PATIENCE);
-            let call = match lane {
-                Some(lane) => call.fair_by(lane),
-                None => call,
-            };
-            let call = call.into_future();
-            tokio::spawn(async move {
-                sleep(millis(at)).await;
-                call.await.map(drop).expect("patience");
-                begun.elapsed()
-            })
-        };
-        let taken = [(0, 4), (41, 1), (187, 2)].map(|(at, cost)| call(at, cost));
-        let (first, second) = (call(256, 3), call(731, 2));
-        let later: Vec<_> = (0..20).map(|at| call(750 + 40 * at, 1)).collect();
-        done(taken).await;
-        let served = done([first, second]).await;
-        assert!(served[0] <= millis(1_002), "{lane:?}: {served:?}");
-        assert!(served[1] <= millis(1_043), "{lane:?}: {served:?}");
-        later.iter().for_each(JoinHandle::abort);
-    }
-}
-
 /// What those are told whose patience ends, and when their cost fits, by a question right behind
 /// it, in milliseconds. Of 4 units a second, six wait for long, and two for 871 ms.
 async fn told_and_true(algorithm: Algorithm, round_trip: u64, lanes: bool) -> Vec<[u128; 2]> {
@@ -232,37 +162,6 @@ async fn who_gives_up_is_told_when_it_fits() {
                     all.len()
                 );
             }
-        }
-    }
-}
-
-/// At the instant at which one that has given up was told to come, it is allowed, and denied before.
-#[tokio::test(start_paused = true)]
-async fn who_gives_up_is_served_when_it_comes_again() {
-    for algorithm in Algorithm::ALL {
-        for wait in [9_500, 15_000] {
-            let quota = quota(1, 10 * SECOND).with_burst(1).expect("a burst");
-            let rule = Rule::new("p", [quota])
-                .expect("valid")
-                .with_algorithm(algorithm);
-            // Else it would be refused at once.
-            let rule = rule.with_settling(true);
-            let limits = Limits::new([rule]).store(paused());
-            let call = |wait| limits.check("p", "k").wait(wait);
-            call(Duration::ZERO).await.expect("a unit");
-            sleep(millis(500)).await;
-            let other = tokio::spawn(call(PATIENCE).into_future());
-            sleep(millis(500)).await;
-            let Err(refused) = call(millis(wait)).await else {
-                panic!("{algorithm:?} {wait}: the other one has its turn");
-            };
-            let told = refused.retry_after().expect("a time");
-            assert!(other.await.is_ok_and(|it| it.is_ok()));
-            sleep(told - millis(1)).await;
-            let case = format!("{algorithm:?} {wait}: {told:?}");
-            assert!(call(Duration::ZERO).await.is_err(), "{case}");
-            sleep(millis(1)).await;
-            assert!(call(Duration::ZERO).await.is_ok(), "{case}");
         }
     }
 }
@@ -346,4 +245,9 @@ async fn nobody_is_refused_who_would_be_served() {
         }
     }
     assert!(at_once[0] == 0 && at_once[1] > 100, "{at_once:?}");
+}
+
+#[test]
+fn scenes() {
+    kit::timeline::play("tests/layer/turns.txt");
 }

@@ -2,10 +2,6 @@
 
 use std::future::{Ready, ready};
 
-use futures_util::future::select;
-use kit::http::costly;
-use kit::stub::always;
-use tidegate::store::Ask;
 use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
 
@@ -24,77 +20,10 @@ fn of(tenant: &str) -> Request<Body> {
     request("/", &format!("x-tenant: {tenant}"))
 }
 
-/// In tenths of a second, when each of this many requests at once is answered, and how.
-async fn burst(app: &Router, number: usize) -> Vec<(u128, StatusCode)> {
-    let began = Instant::now();
-    let answers = (0..number).map(|_| async {
-        let status = status(app, "/").await;
-        (began.elapsed().as_millis() / 100, status)
-    });
-    let mut answers = join_all(answers).await;
-    answers.sort_unstable();
-    answers
-}
-
-/// Both with a store that answers at once and with one that has to be waited for.
-#[tokio::test(start_paused = true)]
-async fn requests_wait_as_long_as_it_can_help() {
-    for store in [paused() as Arc<dyn Store>, Arc::new(far(SECOND / 100))] {
-        let app = app(layer(store).wait(5 * SECOND / 2));
-        let expected = [
-            (0, OK),
-            (0, OK),
-            (10, OK),
-            (10, OK),
-            // Those left would be served after three seconds.
-            (20, OK),
-            (20, OK),
-            (20, DENIED),
-            (20, DENIED),
-        ];
-        assert_eq!(burst(&app, 8).await, expected);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_would_wait_in_vain_is_denied_at_once() {
-    let app = app(layer(paused()).wait(millis(900)));
-    let answers = burst(&app, 5).await;
-    assert!(answers.iter().all(|(at, _)| *at == 0), "{answers:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_longest_wait_is_forever() {
-    let app = app(layer(paused()).wait(Duration::MAX));
-    let answers = burst(&app, 20).await;
-    assert_eq!(answers.last(), Some(&(90, OK)));
-    // Also where no instant is that late.
-    for retry_after in [Duration::ZERO, Duration::MAX] {
-        let denies = || always(Verdict::Denied { retry_after });
-        let forever = self::app(layer(denies()).wait(Duration::MAX));
-        assert!(timeout(60 * SECOND, status(&forever, "/")).await.is_err());
-        let bounded = self::app(layer(denies()).wait(SECOND));
-        let answer = timeout(2 * SECOND, status(&bounded, "/")).await;
-        assert_eq!(answer.expect("the deadline is over"), DENIED);
-    }
-}
-
-/// One question when the request arrives, and one after its retry-after, marked as a repeat.
-#[tokio::test(start_paused = true)]
-async fn a_waiting_request_asks_when_it_can_help() {
-    let store = far(SECOND / 100);
-    let app = app(layer(store.clone()).wait(5 * SECOND));
-    for _ in 0..3 {
-        assert_eq!(status(&app, "/").await, OK);
-    }
-    let repeats: Vec<_> = store.takes().iter().map(Ask::is_repeat).collect();
-    assert_eq!(repeats, [false, false, false, true]);
-}
-
 /// Law: what is free is granted. No queue stands in front of a newcomer.
 #[tokio::test(start_paused = true)]
 async fn free_units_go_to_whoever_asks() {
-    let app = app(costly(layer(paused())).wait(60 * SECOND));
+    let app = app(kit::http::costly(layer(paused())).wait(60 * SECOND));
     assert_eq!(status(&app, "/").await, OK);
     let waits = start(&app, 0, "/", "x-cost: 2");
     sleep(SECOND / 10).await;
@@ -136,41 +65,6 @@ async fn waiting_requests_use_the_quota() {
             assert!(number >= MAX * 9 / 10, "{case}");
         }
     }
-}
-
-/// One key takes at most a quarter of the waiting requests.
-#[tokio::test(start_paused = true)]
-async fn waiting_requests_are_bounded() {
-    for (max, of_key, of_all) in [(12, 3, 12), (3, 1, 3), (1, 1, 1), (0, 0, 0)] {
-        let bounded = layer(paused()).key(tenant()).max_waiting(max);
-        let app = app(bounded.wait(60 * SECOND));
-        let ask = async |tenant: usize| {
-            let answer = ask(&app, "/", &format!("x-tenant: {tenant}")).await;
-            let waited = answer.after > SECOND / 2;
-            assert!(answer.status == 200 || !waited, "denied after a wait");
-            answer.status == 200 && waited
-        };
-        let waited = |answers: Vec<bool>| answers.into_iter().filter(|it| *it).count();
-        let answers = join_all((0..20).map(|_| ask(0))).await;
-        assert_eq!(waited(answers), of_key);
-        sleep(10 * SECOND).await;
-        let asks = (0..10).flat_map(|tenant| [tenant; 20]);
-        let answers = join_all(asks.map(ask)).await;
-        assert_eq!(waited(answers), of_all);
-    }
-}
-
-/// A client that goes away takes nothing and leaves its place to others.
-#[tokio::test(start_paused = true)]
-async fn a_request_that_is_dropped_takes_nothing() {
-    let app = app(layer(paused()).max_waiting(8).wait(60 * SECOND));
-    assert_eq!(burst(&app, 2).await, [(0, OK), (0, OK)]);
-    for _ in 0..50 {
-        let request = app.clone().oneshot(get("/"));
-        select(Box::pin(request), Box::pin(sleep(SECOND / 300))).await;
-    }
-    sleep(SECOND).await;
-    assert_eq!(burst(&app, 4).await, [(0, OK), (0, OK), (10, OK), (10, OK)]);
 }
 
 /// While it waits, a request leaves the inner service to others.
@@ -248,53 +142,6 @@ async fn a_store_that_fails_meanwhile_is_a_503() {
     assert_eq!(answer, StatusCode::SERVICE_UNAVAILABLE);
 }
 
-/// Whatever a reload changes, those that wait are decided by it within a second.
-#[tokio::test(start_paused = true)]
-async fn those_who_wait_hear_of_every_change() {
-    const RULE: &str = "[rules.p]\nkey = \"header:x-key\"\nwindow = \"1h\"\nmax-count = ";
-    let held = "[rules.p]\noutgoing = true\nwindow = \"1h\"\nmax-count = 50\n";
-    let changes = [
-        // More, and a rule that is gone, off or in shadow.
-        (RULE, "1", "100", 50),
-        (RULE, "1", "", 50),
-        (RULE, "1", "1\nenabled = false", 50),
-        (RULE, "1", "1\nshadow = true", 50),
-        // As many as the new quota has beside the one that was charged; at a time.
-        (RULE, "1", "20", 19),
-        (RULE, "1", "100\nmax-concurrent = 1", 1),
-        // Another algorithm, whose count is new.
-        (RULE, "1", "30\nalgorithm = \"gcra\"", 30),
-        // What was held is not outgoing any more.
-        (held, "", "\noutgoing = false", 50),
-    ];
-    for (rule, before, after, expected) in changes {
-        let limits = Limits::from_toml(&format!("{rule}{before}\n")).expect("valid");
-        let limits = limits.store(MemoryStore::new().tokio_clock());
-        match rule == held {
-            true => drop(limits.hold("p", "k", HOUR).await.expect("held")),
-            false => drop(limits.check("p", "k").await.expect("one unit")),
-        }
-        let calls = (0..50).map(|_| {
-            let call = limits.check("p", "k").wait(2 * HOUR);
-            tokio::spawn(async move { call.await.expect("patience") })
-        });
-        let calls: Vec<_> = calls.collect();
-        sleep(SECOND / 2).await;
-        let rules = match after {
-            "" => String::new(),
-            _ if rule == held => rule.replace("outgoing = true", "outgoing = false"),
-            _ => format!("{rule}{after}\n"),
-        };
-        limits
-            .rules()
-            .replace(Rules::from_toml(&rules).expect("valid"));
-        sleep(millis(1_010)).await;
-        let admitted = calls.iter().filter(|call| call.is_finished()).count();
-        assert_eq!(admitted, expected, "{before:?} to {after:?}");
-        calls.iter().for_each(tokio::task::JoinHandle::abort);
-    }
-}
-
 /// Whoever waits is denied when the process ends, and whoever comes then does not wait: requests,
 /// calls, turns, and those that a store did not answer since it was overloaded.
 #[tokio::test(start_paused = true)]
@@ -337,4 +184,14 @@ async fn those_who_wait_are_denied_when_the_process_ends() {
         assert!(stopped.elapsed() <= millis(60), "{:?}", stopped.elapsed());
         assert_eq!(limits.snapshot().rules[0].waiting, 0);
     }
+}
+
+#[test]
+fn scenes() {
+    kit::timeline::play("tests/layer/waiting.txt");
+}
+
+#[test]
+fn open_charges() {
+    kit::timeline::play("tests/layer/open_charges.txt");
 }

@@ -128,7 +128,7 @@ pub async fn statuses(app: &Router, path: &str, fields: &str, times: usize) -> V
 }
 
 /// Header fields choose what it does: it holds for `x-hold` milliseconds, settles with `x-used`
-/// units, and answers `x-status`; 200 by default.
+/// units or gives all back with `x-refund`, and answers `x-status`; 200 by default.
 ///
 /// # Panics
 ///
@@ -136,10 +136,14 @@ pub async fn statuses(app: &Router, path: &str, fields: &str, times: usize) -> V
 pub async fn handler(request: Request<Body>) -> StatusCode {
     let fields = request.headers();
     let used = number(fields, "x-used");
-    let charges = used.map(|_| Charges::from_extensions(request.extensions()));
+    let refund = number(fields, "x-refund");
+    let charges = used.or(refund);
+    let charges = charges.map(|_| Charges::from_extensions(request.extensions()));
     sleep(millis(number(fields, "x-hold").unwrap_or(0))).await;
-    if let (Some(used), Some(charges)) = (used, charges) {
-        charges.settle(used).await.expect("an answer");
+    match (used, charges) {
+        (Some(used), Some(charges)) => _ = charges.settle(used).await.expect("an answer"),
+        (None, Some(charges)) => _ = charges.refund().await.expect("an answer"),
+        _ => {}
     }
     let status = number(fields, "x-status").unwrap_or(200);
     StatusCode::from_u16(status.try_into().expect("three digits")).expect("a status")

@@ -34,6 +34,7 @@ pub mod steps;
 mod strict;
 pub mod stub;
 mod tasks;
+pub mod timeline;
 pub mod windows;
 pub mod workers;
 mod world;

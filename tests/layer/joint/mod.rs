@@ -4,7 +4,6 @@ mod answers;
 mod checks;
 mod page;
 mod requests;
-mod waiting;
 
 use kit::http as with;
 
@@ -48,4 +47,9 @@ async fn call(app: &Router, user: &str, address: &str) -> Response<axum::body::B
 
 fn keys(user: &'static str, address: &'static str) -> [(&'static str, Key); 2] {
     [("user", user.into()), ("address", address.into())]
+}
+
+#[test]
+fn waiting() {
+    kit::timeline::play("tests/layer/joint/waiting.txt");
 }
