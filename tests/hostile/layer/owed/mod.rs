@@ -3,12 +3,10 @@
 
 mod bodies;
 mod meters;
-mod waiting;
 
 use axum::body::Bytes;
 use http_body_util::Full;
 use tidegate::store::Meter;
-use tokio::time::Instant;
 
 use crate::*;
 
@@ -104,6 +102,7 @@ impl Scene {
     }
 }
 
-const fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
+#[test]
+fn waiting() {
+    kit::timeline::play("tests/hostile/layer/owed/waiting.txt");
 }

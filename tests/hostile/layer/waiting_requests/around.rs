@@ -2,62 +2,6 @@
 
 use super::*;
 
-/// A reset frees units: those who wait ask at once.
-#[tokio::test(start_paused = true)]
-async fn a_reset_meanwhile() {
-    for rule in [logins(5), units(5)] {
-        let (limits, app) = world(rule, paused(), 90 * SECOND);
-        let mut held = Vec::new();
-        for _ in 0..5 {
-            held.push(charge(&limits).await);
-        }
-        let asked = start_all(5, &app, 0, "x-status: 401");
-        sleep(millis(2_500)).await;
-        assert_eq!(waiting(&limits), 5);
-        assert!(limits.reset("p", "k").await.expect("an answer"));
-        for answer in done(asked).await {
-            assert!(answer.millis() <= 2_510, "{answer:?}");
-        }
-        for charge in held {
-            assert_eq!(refund(charge).await, 0, "nothing that was forgotten");
-        }
-        check_rest(&limits).await;
-        assert_eq!(left(&limits, "p", "k").await, 0);
-    }
-}
-
-/// Three rules in turn with one bound; what the outer ones charged is given back if an inner one
-/// denies.
-#[tokio::test(start_paused = true)]
-async fn three_layers_share_one_bound() {
-    for busy in ["a", "b", "c"] {
-        for store in near_and_far(10) {
-            let limits = limits(["a", "b", "c"].map(|path| refunding(path, 5)), store);
-            let app = app(["c", "b", "a"].map(|path| limits.layer(path).wait(2 * SECOND)));
-            // Four remain as they are, and one is given back: after 1.5 s, or too late.
-            for (comes_back, expected) in [(1_500, OK), (2_500, DENIED)] {
-                let mut held = Vec::new();
-                for _ in 0..5 {
-                    held.push(limits.check(busy, "k").await.expect("a unit"));
-                }
-                let asked = start(&app, 0, "");
-                sleep(millis(comes_back)).await;
-                refund(held.pop().and_then(|it| it.charge).expect("charged")).await;
-                let answer = answer(asked).await;
-                assert_eq!(answer.status, expected, "{busy}");
-                assert!(answer.millis() <= 2_100, "{busy}: {answer:?}");
-                check_rest(&limits).await;
-                for path in ["a", "b", "c"] {
-                    let expected = if path == busy { 1 } else { 5 };
-                    assert_eq!(left(&limits, path, "k").await, expected, "{path} of {busy}");
-                    limits.reset(path, "k").await.expect("an answer");
-                }
-                sleep(millis(1)).await;
-            }
-        }
-    }
-}
-
 /// An inner layer of the same limits denies, whatever its callback answers: that gives back. What
 /// another `Limits` answers is no outcome.
 #[tokio::test(start_paused = true)]

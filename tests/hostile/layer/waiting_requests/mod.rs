@@ -1,7 +1,6 @@
 //! Requests that wait for units which others give back: callers that leave, handlers that fail,
 //! stores that hang, rules that change.
 
-mod aborts;
 mod around;
 mod edges;
 mod fields;
@@ -18,7 +17,6 @@ use kit::stub::far;
 use crate::*;
 
 const OK: u16 = 200;
-const BAD: u16 = 401;
 const DENIED: u16 = 429;
 
 fn paused() -> Arc<dyn Store> {
@@ -120,4 +118,9 @@ async fn told(limits: &Limits) -> String {
     let denied = ask(&app([limits.layer("p")]), "").await;
     assert_eq!(denied.status, DENIED);
     denied.field("retry-after").expect("it has one").to_owned()
+}
+
+#[test]
+fn scenes() {
+    kit::timeline::play("tests/hostile/layer/waiting_requests/scenes.txt");
 }
