@@ -110,41 +110,6 @@ async fn wrong_passwords_lock_a_user_out_longer_each_time() {
     assert_eq!(counted.decisions(DecisionOutcome::Denied), 0);
 }
 
-/// Failures that are further apart, and answers that nobody called failures.
-#[tokio::test(start_paused = true)]
-async fn what_is_no_failure() {
-    let world = world(locked(lockout()));
-    for _ in 0..9 {
-        answers(&world, "alice", &[401, 401]).await;
-        advance(QUARTER).await;
-    }
-    answers(&world, "alice", &[403, 500, 503, 429, 200, 302, 400]).await;
-    assert!(!is_locked_out(&world, "alice").await);
-
-    // A handler that hangs, and a client that leaves.
-    for _ in 0..9 {
-        let hangs = world.ask("login", "x-user: alice, x-hold: 100000, x-status: 401");
-        assert!(hangs.now_or_never().is_none());
-        let outer = timeout(MINUTE, world.ask("login", "x-user: alice, x-hold: 100000"));
-        assert!(outer.await.is_err());
-    }
-    assert!(!is_locked_out(&world, "alice").await);
-    answers(&world, "alice", &[401, 401, 401]).await;
-    assert!(is_locked_out(&world, "alice").await);
-}
-
-/// What a layer answers in place of the handler says nothing of a password.
-#[tokio::test(start_paused = true)]
-async fn an_answer_of_a_layer_is_no_failure() {
-    let inner = owned_rule("inner", 0, MINUTE);
-    let lockout = lockout().on(["429", "503"]);
-    let limits = limits([locked(lockout), inner], paused());
-    let app = kit::app(limits.layer("inner")).layer(limits.layer("login"));
-    let answers = kit::http::statuses(&app, "/", "x-user: alice", 9).await;
-    assert_eq!(answers, [429; 9]);
-    assert!(limits.check("login", "alice").await.is_ok());
-}
-
 /// A form answers 200, and code says what that was; its answer says nothing then. It does so behind
 /// a layer that leaves out what nobody reads, too, and where no answer is a failure.
 #[tokio::test(start_paused = true)]
@@ -257,21 +222,6 @@ async fn who_hangs_up_has_failed() {
         let checked = limits.check("login", "alice").await;
         assert_eq!(checked.is_err(), is_said_first);
     }
-}
-
-/// However many guesses are sent at once, those that run at a time are all that go beyond `after`.
-#[tokio::test(start_paused = true)]
-async fn guesses_in_parallel_beside_permits() {
-    let rule = locked(Lockout::after(5).hold([HOUR]).on(["401"]));
-    let world = world(rule.with_max_concurrent(2).expect("valid"));
-    let mut handled = 0;
-    for _ in 0..9 {
-        let guess = || world.ask("login", "x-user: alice, x-hold: 20, x-status: 401");
-        let answers = join_all((0..50).map(|_| guess())).await;
-        handled += answers.iter().filter(|it| it.status == 401).count();
-        advance(SECOND).await;
-    }
-    assert_eq!(handled, 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -693,17 +643,6 @@ async fn what_is_left_elsewhere() {
     assert!(is_held, "{held:?}");
 }
 
-/// What is given back fails like anything else.
-#[tokio::test(start_paused = true)]
-async fn beside_refunds() {
-    let rule = login().with_refund_on(["401"]).expect("valid");
-    let world = world(rule.with_lockout(lockout()).expect("it makes sense"));
-    answers(&world, "alice", &[401; 2]).await;
-    assert_eq!(world.left_at_last("login", "alice").await, 100);
-    answers(&world, "alice", &[401]).await;
-    assert!(is_locked_out(&world, "alice").await);
-}
-
 /// A quota that denies for longer is what the answer names.
 #[tokio::test(start_paused = true)]
 async fn beside_a_quota_that_denies_for_longer() {
@@ -719,20 +658,6 @@ async fn beside_a_quota_that_denies_for_longer() {
     assert_eq!(denied_by.count(), 1);
     let text = text(refused.into_response()).await;
     assert!(text.contains("#quota-exceeded"), "{text}");
-}
-
-/// A locked-out request gives back what layers around it have charged.
-#[tokio::test(start_paused = true)]
-async fn an_outer_layer_gives_back() {
-    let outer = refunding("outer", 100, &["denied"]);
-    let limits = limits([locked(lockout()), outer], paused());
-    let handler = any(kit::http::handler).layer(limits.layer("login"));
-    let app = Router::new()
-        .route("/", handler)
-        .layer(limits.layer("outer"));
-    kit::http::statuses(&app, "/", "x-user: alice, x-status: 401", 9).await;
-    assert!(limits.flush(PATIENT).await);
-    assert_eq!(left(&limits, "outer", "k").await, 97);
 }
 
 /// Functions, also those that fail, and code inside of them.
@@ -935,4 +860,9 @@ async fn guesses_that_end_late() {
         }
         assert_eq!(passed, expected, "{seconds} s, {permits:?}");
     }
+}
+
+#[test]
+fn scenes() {
+    kit::timeline::play("tests/layer/lockout.txt");
 }

@@ -95,53 +95,7 @@ async fn a_request_holds_a_permit() {
     .await;
 }
 
-/// Whoever waits at a cost of a quota's own is woken by the refund of a request that cost nothing.
-#[tokio::test(start_paused = true)]
-async fn a_refund_wakes_who_waits() {
-    let limits = Limits::new([rule(9, 1, None).with_refund_on(["5xx"]).expect("valid")]);
-    let limits = limits.store(paused());
-    let first = limits.check("p", key()).await.expect("room");
-    let wait = limits.check("p", key()).wait(10 * SECOND);
-    let second = tokio::spawn(async move { wait.await.map(drop) });
-    // Whoever waits asks once a second in any case.
-    sleep(millis(1_300)).await;
-    let began = Instant::now();
-    first
-        .charge
-        .expect("a charge")
-        .refund()
-        .await
-        .expect("an answer");
-    second.await.expect("no panic").expect("it came back");
-    assert!(began.elapsed() < SECOND / 2, "{:?}", began.elapsed());
-}
-
-/// Requests that wait for what is owed sleep until it has left, whoever comes meanwhile.
-#[tokio::test(start_paused = true)]
-async fn who_waits_sleeps() {
-    let rule = per_minute("p", 9)
-        .with_cost(0)
-        .with_algorithm(Algorithm::FixedWindow);
-    let store = Stub::around(paused()).recording();
-    let limits = Limits::new([rule]).store(store.clone());
-    let admitted = limits.check("p", key()).await.expect("room");
-    let charge = admitted.charge.expect("a charge");
-    charge.settle(12).await.expect("an answer");
-    let began = Instant::now();
-    let check = |cost| limits.check("p", key()).cost(cost).wait(2 * WINDOW);
-    let mut waiting: Vec<_> = [0; 5]
-        .map(|cost| tokio::spawn(check(cost).into_future()))
-        .into();
-    for cost in [0, 1, 5].into_iter().cycle().take(30) {
-        sleep(SECOND).await;
-        let newcomer = limits.check("p", key()).cost(cost).wait(millis(10));
-        assert!(newcomer.await.is_err());
-    }
-    waiting.push(tokio::spawn(check(9).into_future()));
-    for waiter in waiting {
-        waiter.await.expect("no panic").expect("the window is over");
-    }
-    assert!(began.elapsed() <= WINDOW + SECOND, "{:?}", began.elapsed());
-    let asked = store.asked(|_| true);
-    assert!(asked < 250, "{asked} questions");
+#[test]
+fn scenes() {
+    kit::timeline::play("tests/layer/no_cost.txt");
 }
