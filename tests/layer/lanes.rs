@@ -1,5 +1,7 @@
 //! Those that wait take turns by lanes: `fair-by`.
 
+use tidegate::layer::Call;
+
 use crate::*;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -193,41 +195,6 @@ async fn two_lanes_stay_close() {
     }
 }
 
-/// The places are used up by one tenant: whoever else comes takes the place of its youngest.
-#[tokio::test(start_paused = true)]
-async fn a_shorter_lane_has_a_place() {
-    let limits = Limits::new([fair(Algorithm::SlidingLog, 1)]).store(paused());
-    let app = app(limits.layer("p").max_waiting(16).wait(PATIENCE));
-    let of = tenants(4).await.into_iter();
-    let mut of: Vec<_> = of.map(|name| format!("x-tenant: {name}")).collect();
-    let late = of.pop().expect("a tenant");
-    of.push(String::new());
-    let begun = Instant::now();
-    let loud: Vec<_> = (0..6).map(|at| start(&app, at, "/", &of[0])).collect();
-    sleep(millis(10)).await;
-    // One was served, four wait, and one has no place.
-    assert!(loud[5].is_finished() && !loud[4].is_finished());
-    let quiet = [1, 2, 3].map(|at| start(&app, 0, "/", &of[at]));
-    sleep(millis(10)).await;
-    assert!(loud[2..].iter().all(JoinHandle::is_finished), "denied");
-    let denied = loud
-        .into_iter()
-        .nth(4)
-        .expect("one")
-        .await
-        .expect("no panic");
-    assert_eq!(denied.status, 429);
-    assert!(denied.field("retry-after").is_some());
-    // Each has one place now: nobody is driven out, whoever comes.
-    assert_eq!(ask(&app, "/", &late).await.status, 429);
-    assert_eq!(ask(&app, "/", &of[1]).await.status, 429);
-    assert_eq!(ask(&app, "/", &of[0]).await.status, 429);
-    let quiet = done(quiet).await;
-    assert!(quiet.iter().all(|it| it.status == 200));
-    assert!(begun.elapsed() < millis(4_100), "{:?}", begun.elapsed());
-    assert_eq!(limits.snapshot().rules[0].waiting, 0);
-}
-
 /// With lanes, too, an even pace is used as if nobody waited.
 #[tokio::test(start_paused = true)]
 async fn lanes_use_an_even_pace() {
@@ -278,27 +245,6 @@ async fn a_future_that_is_not_polled_holds_up_no_lane() {
         );
         assert_eq!(stands.await.status, 200);
     }
-}
-
-/// A reload may bring lanes to those that wait already.
-#[tokio::test(start_paused = true)]
-async fn lanes_that_a_reload_brings() {
-    let rules = |rest: &str| format!("[rules.p]\nwindow = \"1s\"\nmax-count = 5\n{rest}");
-    let limits = of_toml(&rules("")).store(paused());
-    let app = app(limits.layer("p").wait(PATIENCE));
-    let loud: Vec<_> = (0..60)
-        .map(|_| start(&app, 0, "/", "x-tenant: loud"))
-        .collect();
-    sleep(millis(1_500)).await;
-    let lanes = rules("fair-by = \"header:x-tenant\"");
-    limits
-        .rules()
-        .replace(Rules::from_toml(&lanes).expect("valid"));
-    let quiet = start(&app, 1_000, "/", "x-tenant: quiet")
-        .await
-        .expect("no panic");
-    assert!(quiet.status == 200 && quiet.millis() < 1_100, "{quiet:?}");
-    loud.iter().for_each(JoinHandle::abort);
 }
 
 /// What brings all who wait to ask at once.
@@ -502,82 +448,44 @@ async fn who_is_quiet_has_a_place_beside_a_crowd() {
     }
 }
 
-/// All places of a layer are taken when the quiet one comes.
-#[tokio::test(start_paused = true)]
-async fn a_full_layer_has_a_place_for_who_is_quiet() {
-    let windows = fair(Algorithm::SlidingWindow, 20);
-    let both = windows.clone().with_max_concurrent(3).expect("permits");
-    for rule in [windows, both] {
-        let limits = Limits::new([rule]).store(paused());
-        let app = app(limits.layer("p").max_waiting(100).wait(PATIENCE));
-        let of = tenants(2).await;
-        let loud = format!("x-tenant: {}", of[0]);
-        let crowd: Vec<_> = (0..200).map(|_| start(&app, 0, "/", &loud)).collect();
-        sleep(millis(500)).await;
-        let quiet = ask(&app, "/", &format!("x-tenant: {}", of[1])).await;
-        assert!(quiet.status == 200 && quiet.after < 2 * SECOND, "{quiet:?}");
-        crowd.iter().for_each(JoinHandle::abort);
-    }
-}
-
-/// The same where the crowd waits for counts of its own: of 600 users, or under four keys.
-#[tokio::test(start_paused = true)]
-async fn who_is_quiet_has_a_place_beside_a_crowd_of_keys() {
-    let of_user = Subject::new("user", Header::new("x-user")).limit(Quota::per_minute(1));
-    let of_all = Subject::new("all", Everyone).limit(Quota::per_second(2_000));
-    let users = Rule::joint("p", [of_user, of_all]).expect("valid");
-    let key = per_minute("p", 1).with_key(Header::new("x-user"));
-    for (rule, keys, times) in [(users, 600, 3), (key, 4, 400)] {
-        let limits = Limits::new([rule.with_fair_by(Header::new("x-tenant"))]).store(paused());
-        let app = app(limits.layer("p").wait(PATIENCE));
-        let of = tenants(2).await;
-        let crowd = (0..keys * times).map(|at| {
-            let user = at % keys;
-            start(
-                &app,
-                at / keys,
-                "/",
-                &format!("x-tenant: {}, x-user: {user}", of[0]),
-            )
-        });
-        let crowd: Vec<_> = crowd.collect();
-        sleep(SECOND).await;
-        assert_eq!(limits.snapshot().rules[0].waiting, 1_024);
-        let quiet = format!("x-tenant: {}, x-user: quiet", of[1]);
-        assert_eq!(ask(&app, "/", &quiet).await.status, 200);
-        let second = ask(&app, "/", &quiet).await;
-        assert!(
-            second.status == 200 && second.after > 58 * SECOND,
-            "{second:?}"
-        );
-        crowd.iter().for_each(JoinHandle::abort);
-    }
-}
-
-/// Of 80 units a second, what a tenant gets in a minute whose callers wait so many milliseconds and
-/// pause so long, beside one whose callers wait 20 s. The clock stands on round numbers.
-async fn of_short_waits(algorithm: Algorithm, (wait, pause): (u64, u64), callers: usize) -> usize {
-    let limits = Limits::new([fair(algorithm, 80)]).store(paused());
-    let served = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
-    let names = tenants(2).await;
-    let tasks = (0..2 * callers).map(|at| {
-        let (limits, served, tenant) = (limits.clone(), Arc::clone(&served), at % 2);
-        let name = names[tenant].clone();
+/// How many units these callers were served in a minute, by tenants, of which they are in turn.
+/// `one` makes a call of a tenant and returns its units; the calls of a caller are numbered.
+async fn by_tenant<F: Future<Output = u64> + Send + 'static>(
+    limits: &Limits,
+    (callers, number): (usize, usize),
+    one: impl Fn(Call, usize, u64) -> F + Clone + Send + 'static,
+) -> Vec<u64> {
+    let served: Arc<Vec<AtomicU64>> = Arc::new((0..number).map(|_| AtomicU64::new(0)).collect());
+    let names = tenants(number).await;
+    let tasks = (0..callers).map(|at| {
+        let (limits, served, one) = (limits.clone(), Arc::clone(&served), one.clone());
+        let (tenant, name) = (at % number, names[at % number].clone());
         tokio::spawn(async move {
-            loop {
-                let wait = millis([wait, 20_000][tenant]);
-                let call = limits.check("p", "k").fair_by(name.as_str()).wait(wait);
-                match call.await {
-                    Ok(_) => _ = served[tenant].fetch_add(1, Ordering::Relaxed),
-                    Err(_) => sleep(millis(pause)).await,
-                }
+            for turn in (at / number) as u64.. {
+                let call = limits.check("p", "k").fair_by(name.as_str());
+                let units = one(call, tenant, turn).await;
+                served[tenant].fetch_add(units, Ordering::Relaxed);
             }
         })
     });
     let tasks: Vec<_> = tasks.collect();
     sleep(60 * SECOND).await;
     tasks.iter().for_each(JoinHandle::abort);
-    served[0].load(Ordering::Relaxed)
+    served.iter().map(|it| it.load(Ordering::Relaxed)).collect()
+}
+
+/// Of 80 units a second, what a tenant gets in a minute whose callers wait so many milliseconds and
+/// pause so long, beside one whose callers wait 20 s. The clock stands on round numbers.
+async fn of_short_waits(algorithm: Algorithm, (wait, pause): (u64, u64), callers: usize) -> u64 {
+    let limits = Limits::new([fair(algorithm, 80)]).store(paused());
+    let one = move |call: Call, tenant: usize, _| async move {
+        let is_served = call.wait(millis([wait, 20_000][tenant])).await.is_ok();
+        if !is_served {
+            sleep(millis(pause)).await;
+        }
+        u64::from(is_served)
+    };
+    by_tenant(&limits, (2 * callers, 2), one).await[0]
 }
 
 #[tokio::test(start_paused = true)]
@@ -606,39 +514,25 @@ enum Says {
     Meters,
 }
 
-/// Of 100 units a second, what two tenants with 40 callers each have used in so many seconds. Each
-/// request uses 20 for 50 ms; those of the first one reserve all, those of the second one this.
-async fn used(says: Says, reserved: u64, seconds: u64, algorithm: Algorithm) -> [usize; 2] {
+/// Of 100 units a second, what two tenants with 40 callers each have used in a minute. Each request
+/// uses 20 for 50 ms; those of the first one reserve all, those of the second one this.
+async fn used(says: Says, reserved: u64, algorithm: Algorithm) -> Vec<u64> {
     let rule = fair(algorithm, 100).with_settling(true);
     let limits = Limits::new([rule]).store(paused());
-    let used = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
-    let names = tenants(2).await;
-    let tasks = (0..80).map(|at| {
-        let (limits, used, tenant) = (limits.clone(), Arc::clone(&used), at % 2);
-        let name = names[tenant].clone();
-        tokio::spawn(async move {
-            for number in at / 2.. {
-                let cost = [20, reserved][tenant];
-                let call = limits.check("p", "k").cost(cost).fair_by(name.as_str());
-                let admitted = call.wait(PATIENCE).await.expect("patience");
-                let charge = admitted.charge.expect("a charge");
-                let meter = (says == Says::Meters).then(|| charge.meter());
-                sleep(millis(50)).await;
-                let keeps = says != Says::Refunds || tenant == 0 || number.is_multiple_of(2);
-                match meter {
-                    Some(meter) => meter.add(20),
-                    None if keeps => _ = charge.settle(20).await.expect("an answer"),
-                    None => _ = charge.refund().await.expect("an answer"),
-                }
-                let units = if keeps { 20 } else { 0 };
-                used[tenant].fetch_add(units, Ordering::Relaxed);
-            }
-        })
-    });
-    let tasks: Vec<_> = tasks.collect();
-    sleep(Duration::from_secs(seconds)).await;
-    tasks.iter().for_each(JoinHandle::abort);
-    [0, 1].map(|at| used[at].load(Ordering::Relaxed))
+    let one = move |call: Call, tenant: usize, number: u64| async move {
+        let call = call.cost([20, reserved][tenant]).wait(PATIENCE);
+        let charge = call.await.expect("patience").charge.expect("a charge");
+        let meter = (says == Says::Meters).then(|| charge.meter());
+        sleep(millis(50)).await;
+        let keeps = says != Says::Refunds || tenant == 0 || number.is_multiple_of(2);
+        match meter {
+            Some(meter) => meter.add(20),
+            None if keeps => _ = charge.settle(20).await.expect("an answer"),
+            None => _ = charge.refund().await.expect("an answer"),
+        }
+        if keeps { 20 } else { 0 }
+    };
+    by_tenant(&limits, (80, 2), one).await
 }
 
 /// A lane pays for what its requests use, and not for what they reserve.
@@ -651,47 +545,36 @@ async fn lanes_share_what_is_used() {
             (Says::Settles, 40),
             (Says::Refunds, 20),
         ] {
-            let [one, other] = used(says, reserved, 60, algorithm).await;
-            let is_alike = one.abs_diff(other) <= 400;
-            assert!(is_alike, "{algorithm:?} {says:?} {reserved}: {one} {other}");
+            let used = used(says, reserved, algorithm).await;
+            let is_alike = used[0].abs_diff(used[1]) <= 400;
+            assert!(is_alike, "{algorithm:?} {says:?} {reserved}: {used:?}");
         }
     }
 }
 
-/// Of 100 units a second, what lanes of the weights 1, 2 and 4 were served in so many seconds.
-async fn weighted(algorithm: &str, cost: u64, callers: usize, seconds: u64) -> [usize; 3] {
+/// Of 100 units a second, what lanes of the weights 1, 2 and 4 were served in a minute.
+async fn weighted(algorithm: &str, cost: u64, callers: usize) -> Vec<u64> {
     let max = 100 * cost;
     let text = format!(
         "[rules.p]\nmax-count = {max}\nwindow = \"1s\"\nalgorithm = \"{algorithm}\"\n\
          fair-by = \"header:x-tenant\"\n[rules.p.plans]\n2 = {{ fair-weight = 2 }}\n\
          4 = {{ max-count = {max}, window = \"1s\", fair-weight = 4 }}\n"
     );
-    let limits = of_toml(&text).store(paused());
-    let served = Arc::new([const { AtomicUsize::new(0) }; 3]);
-    let names = tenants(3).await;
-    let tasks = (0..3 * callers).map(|at| {
-        let (limits, served, tenant) = (limits.clone(), Arc::clone(&served), at % 3);
-        let name = names[tenant].clone();
-        tokio::spawn(async move {
-            loop {
-                let call = limits.check("p", "k").cost(cost).fair_by(name.as_str());
-                let call = match tenant {
-                    0 => call,
-                    _ => call.plan(["", "2", "4"][tenant]),
-                };
-                // Those of all lanes together may have no place.
-                match call.wait(PATIENCE).await {
-                    Ok(_) => _ = served[tenant].fetch_add(1, Ordering::Relaxed),
-                    Err(_) => sleep(SECOND).await,
-                }
-                yield_now().await;
-            }
-        })
-    });
-    let tasks: Vec<_> = tasks.collect();
-    sleep(Duration::from_secs(seconds)).await;
-    tasks.iter().for_each(JoinHandle::abort);
-    [0, 1, 2].map(|at| served[at].load(Ordering::Relaxed))
+    let one = move |call: Call, tenant: usize, _| async move {
+        let call = call.cost(cost).wait(PATIENCE);
+        let call = match tenant {
+            0 => call,
+            _ => call.plan(["", "2", "4"][tenant]),
+        };
+        // Those of all lanes together may have no place.
+        let is_served = call.await.is_ok();
+        if !is_served {
+            sleep(SECOND).await;
+        }
+        yield_now().await;
+        u64::from(is_served)
+    };
+    by_tenant(&of_toml(&text).store(paused()), (3 * callers, 3), one).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -703,9 +586,9 @@ async fn lanes_share_by_their_weights() {
         ("fixed-window", 100),
     ] {
         for cost in [1, 1_000_000_000_000] {
-            let served = weighted(algorithm, cost, callers, 60).await;
-            let sum: usize = served.iter().sum();
-            let is_share = |(served, weight): (&usize, usize)| {
+            let served = weighted(algorithm, cost, callers).await;
+            let sum: u64 = served.iter().sum();
+            let is_share = |(served, weight): (&u64, u64)| {
                 let share = sum * weight / 7;
                 served.abs_diff(share) * 100 <= share * 3
             };
@@ -753,4 +636,11 @@ async fn a_turn_among_many_costs_little_more() {
     let times = many as f64 / few as f64;
     println!("a turn: {few} ns of 100 in 10 lanes, {many} of 10,000 in 1,000: {times:.2}");
     assert!(times <= 2.0, "{times}");
+}
+
+#[test]
+fn scenes() {
+    let of = kit::paused_runtime().block_on(tenants(4));
+    let names = ["one", "two", "three", "four"].into_iter().zip(of);
+    kit::timeline::play_with("tests/layer/lanes.txt", &names.collect::<Vec<_>>());
 }
