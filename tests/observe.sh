@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Checks what operators look at, with the programs that they look with: promtool reads the metrics
-# of a real run, the alerts and the queries of the dashboard, and tests the alerts. Installs
-# Prometheus where promtool is missing and it may do so: with apt-get as root or by sudo. Else it
-# says what to install.
+# of a real run, the alerts and the queries of the dashboard, and tests the alerts, in both majors
+# of Prometheus, whose ranges differ. Installs Prometheus 2 where promtool is missing and it may do
+# so: with apt-get as root or by sudo. Else it says what to install. Prometheus 3 is fetched into
+# target/servers/, unless it is on the PATH as prometheus-3 and promtool-3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,8 +24,12 @@ check_web_app() {
 }
 
 check_alerts() {
-  promtool check rules docs/metrics/alerts.yml
-  promtool test rules docs/metrics/alerts_test.yml
+  local promtool
+  for promtool in promtool promtool-3; do
+    "$promtool" --version
+    "$promtool" check rules docs/metrics/alerts.yml
+    "$promtool" test rules docs/metrics/alerts_test.yml
+  done
 }
 
 # Each query of the dashboard as a rule, with values in place of Grafana's variables.
@@ -43,6 +48,10 @@ check_dashboard() {
 source tests/need.sh
 install_elsewhere='Others: https://prometheus.io/download'
 need promtool=prometheus
+source tests/servers.sh
+server_of_debian prometheus-3 forky prometheus prometheus
+server_of_debian promtool-3 forky promtool promtool
+PATH=$PATH:$PWD/target/servers
 check_metrics
 check_web_app
 check_alerts
