@@ -135,6 +135,7 @@ programs() {
   once "the real Redisson" bash tests/interop.sh --short
   once "the newest Redisson" env REDISSON=RELEASE bash tests/interop.sh --short
   once "Prometheus" bash tests/observe.sh
+  need go=golang-go
   once "exporters" cargo test --no-fail-fast --manifest-path tests/exporters/Cargo.toml \
     --target-dir target/exporters
   once "Chromium" bash tests/page.sh

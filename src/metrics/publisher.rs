@@ -111,7 +111,11 @@ impl Metric {
     pub(crate) fn describe(&self) {
         match *self {
             Self::Counter(name, help) => describe_counter!(name, Unit::Count, help),
-            Self::Gauge(name, help) => describe_gauge!(name, Unit::Count, help),
+            Self::Gauge(name, help) if name.ends_with("_milliseconds") => {
+                describe_gauge!(name, Unit::Milliseconds, help);
+            }
+            // Exporters take a gauge whose unit is a count for a ratio, and name it so.
+            Self::Gauge(name, help) => describe_gauge!(name, help),
         }
     }
 }
