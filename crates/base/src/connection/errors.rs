@@ -66,9 +66,9 @@ fn mistake(error: &RedisError) -> Option<&'static str> {
         () if has_code(error, "MOVED") || has_code(error, "ASK") => {
             "is a node of a cluster: use redis-cluster:// (or RedisAddress::cluster)"
         }
-        // Since Valkey 9.1, Lua is in a module.
+        // Since Valkey 9.1, Lua is in a module. Elsewhere an administrator took the command away.
         () if lacks("EVAL") || detail.starts_with("Could not find scripting engine") => {
-            "executes no Lua scripts: load its Lua module (of Valkey, the package valkey-lua)"
+            "executes no scripts: load its Lua module (valkey-lua), or the command was renamed"
         }
         // Each fake has words of its own.
         () if ["global variable 'struct'", "global 'struct'"]
