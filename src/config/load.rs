@@ -96,8 +96,10 @@ fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
     let Some(tables) = file.get("rules") else {
         return Ok(rules);
     };
+    let mut is_client_ip_read = switches.exemptions.needs_address();
     for (path, table) in tables.entries("tables of rules: [rules.<path>]")? {
-        let mut rule = rule(path, &table, &switches)?;
+        let (mut rule, reads_client_ip) = rule(path, &table, &switches)?;
+        is_client_ip_read |= reads_client_ip;
         if let Some(prefix) = &prefix {
             rule = rule.with_prefix(Arc::clone(prefix));
         }
@@ -106,8 +108,13 @@ fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
             rules.disable(path);
         }
     }
+    if !is_client_ip_read && rules.len() > 0 {
+        file.without("client-ip", NO_READER)?;
+    }
     Ok(rules)
 }
+
+const NO_READER: &str = "no rule reads it: each has another key, or a client-ip of its own";
 
 /// The table `exempt` of a file or of a rule.
 pub(super) fn exemptions(table: &Value<'_>) -> Result<Exemptions, ConfigError> {

@@ -158,15 +158,7 @@ const NEEDS: [(&str, Need, &str); 7] = [
     ),
     (
         "client-ip",
-        |rule, reading| {
-            let exempt = [rule.exemptions(), Some(&reading.file.exemptions)];
-            let mut exempt = exempt.into_iter().flatten();
-            let fair_by = |names: &Value<'_>| named_key(names, reading.client_ip);
-            let fair_by = reading.table.read("fair-by", fair_by).ok().flatten();
-            reading.subjects.have_client_ip()
-                || exempt.any(Exemptions::needs_address)
-                || fair_by.is_some_and(|(text, _)| names_client_ip(&text))
-        },
+        reads_client_ip,
         "no key is \"client-ip\", and no network is exempt",
     ),
     (
@@ -202,12 +194,24 @@ const NEEDS: [(&str, Need, &str); 7] = [
     ),
 ];
 
-/// The rule of the table `[rules.<path>]` in a file that says this for all its rules.
+/// Whether something of the rule is about the addresses of clients.
+fn reads_client_ip(rule: &Rule, reading: &RuleReading<'_>) -> bool {
+    let exempt = [rule.exemptions(), Some(&reading.file.exemptions)];
+    let mut exempt = exempt.into_iter().flatten();
+    let fair_by = |names: &Value<'_>| named_key(names, reading.client_ip);
+    let fair_by = reading.table.read("fair-by", fair_by).ok().flatten();
+    reading.subjects.have_client_ip()
+        || exempt.any(Exemptions::needs_address)
+        || fair_by.is_some_and(|(text, _)| names_client_ip(&text))
+}
+
+/// The rule of the table `[rules.<path>]` in a file that says this for all its rules, and whether
+/// it reads the `client-ip` of the file.
 pub(super) fn rule(
     path: &str,
     table: &Value<'_>,
     file: &FileSwitches,
-) -> Result<Rule, ConfigError> {
+) -> Result<(Rule, bool), ConfigError> {
     const TABLES: &str = "shadow quotas client-ip exempt plans lockout";
     // TOML reads `[rules.api.v1]` as a table `v1` in the rule `api`.
     let may_be_table = |name: &str| TABLES.split(' ').any(|it| it == name);
@@ -237,7 +241,8 @@ pub(super) fn rule(
             table.without(names, message)?;
         }
     }
-    Ok(rule)
+    let reads_files = own.is_none() && reads_client_ip(&rule, &reading);
+    Ok((rule, reads_files))
 }
 
 /// The message for quotas that are to be tried, as earlier versions had them beside those of a

@@ -422,7 +422,8 @@ fn a_hook_finds_the_peer() {
 async fn limits_have_a_hook_for_keys_of_the_file() {
     let of = |max, key: &str| {
         let rule = format!("[rules.p]\nmax-count = {max}\nwindow = \"1m\"\nkey = {key}");
-        format!("client-ip.hops = 1\n{rule}")
+        let trust = key.contains("client-ip").then_some("client-ip.hops = 1\n");
+        trust.unwrap_or_default().to_owned() + &rule
     };
     let statuses = async |limits: &Limits, peers: &[Option<&str>]| {
         let app = app(limits.layer("p"));

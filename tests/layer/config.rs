@@ -180,6 +180,8 @@ fn what_is_valid() {
         "exempt.paths = [\"/caf%C3%A9\", \"/.well-known/a..b\", \"/%7E(a);b=1,@/\"]".to_owned(),
         format!("exempt.networks = [\"10.0.0.0/8\"]\n[rules.a]\n{valid}client-ip.hops = 1"),
         format!("[rules.a]\n{valid}key = \"bearer | client-ip\"\nclient-ip.hops = 1"),
+        format!("[rules.a]\n{valid}key = \"bearer|everyone\""),
+        format!("[rules.a]\n{valid}key = \"header:x-user\""),
     ] {
         rules(&text);
     }
@@ -190,9 +192,7 @@ fn what_is_valid() {
     }
     for key in [
         "\"bearer | header:x-api-key | client-ip\"",
-        "\"bearer|everyone\"",
         "[\"client-ip\", \"cookie:sid | everyone\", \"method\"]",
-        "\"header:x-user\"",
     ] {
         rules(&format!(
             "[rules.p]\n{valid}key = {key}\n[client-ip]\nhops = 1"

@@ -1,13 +1,12 @@
 //! `max-concurrent` in files: what it means, also in plans and of subjects.
 
-use crate::config_subjects::shown;
+use crate::config_subjects::{of_api, shown};
 use crate::*;
 
 /// Limits of a text whose table `[rules.api]` has these lines, in which `MAX` stands for
 /// `max-count = 5, window = "1s"`.
 fn limits(lines: &str) -> Limits {
-    let lines = lines.replace("MAX", "max-count = 5, window = \"1s\"");
-    of_toml(&format!("client-ip = {{ hops = 1 }}\n[rules.api]\n{lines}"))
+    of_api(&lines.replace("MAX", "max-count = 5, window = \"1s\""))
 }
 
 fn rule(lines: &str) -> Arc<Rule> {

@@ -6,8 +6,16 @@ use crate::*;
 /// `max-count = 5, window`.
 fn rule(lines: &str) -> Arc<Rule> {
     let lines = lines.replace("MAX", "max-count = 5, window");
-    let limits = of_toml(&format!("client-ip = {{ hops = 1 }}\n[rules.api]\n{lines}"));
-    Arc::clone(limits.rules().load().get("api").expect("a rule"))
+    Arc::clone(of_api(&lines).rules().load().get("api").expect("a rule"))
+}
+
+/// Limits of a text whose table `[rules.api]` has these lines.
+pub(crate) fn of_api(lines: &str) -> Limits {
+    let trust = match lines.contains("client-ip") {
+        true => "client-ip = { hops = 1 }\n",
+        false => "",
+    };
+    of_toml(&format!("{trust}[rules.api]\n{lines}"))
 }
 
 /// The quotas of a rule: the subject of each, its name and what else was said of it.

@@ -51,8 +51,9 @@ async fn a_network_is_exempt_by_the_clients_address() {
     let forwarded = of("", "hops = 1, field = \"forwarded\"");
     let file = of_toml(&format!("[client-ip]\nhops = 1\n{RULE}{INSIDE}"));
     let file = (file, "of the file".to_owned());
-    let rule = of("[client-ip]\nhops = 1", "hops = 2");
-    let nobody = of("[client-ip]\nhops = 1", "trusted = []");
+    let of_file =
+        "client-ip.hops = 1\n[rules.q]\nkey = \"client-ip\"\nmax-count = 1\nwindow = \"1m\"";
+    let [rule, nobody] = ["hops = 2", "trusted = []"].map(|rule| of(of_file, rule));
     let two = "for=\"10.0.0.1\", for=203.0.113.9";
     // Lines of `x-forwarded-for`, or of `forwarded` where they say `for=`, between slashes.
     for ((limits, case), peer, lines, expected) in [
