@@ -8,12 +8,6 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use super::rule::Rule;
 use super::rule_error::RuleError;
 
-macro_rules! statuses {
-    () => {
-        "\"1xx\" to \"5xx\", a status such as \"304\", \"grpc-0\" to \"grpc-16\""
-    };
-}
-
 impl Rule {
     /// Gives a request's charge back when its response has one of these outcomes: a class of HTTP
     /// statuses such as `"2xx"`, a status such as `"304"`, or a gRPC status such as `"grpc-0"`. So
@@ -96,10 +90,11 @@ pub(crate) struct Outcomes(Vec<Box<str>>);
 
 impl Outcomes {
     /// What an outcome may be, for messages.
-    pub(crate) const EXPECTED: &str =
-        concat!(statuses!(), ", \"error\", or in refund-on \"denied\"");
-    /// What the status of an answer may be.
-    pub(crate) const STATUSES: &str = statuses!();
+    pub(crate) const EXPECTED: &str = "\"1xx\" to \"5xx\", a status such as \"304\", \"grpc-0\" to \
+         \"grpc-16\", \"error\", or in refund-on \"denied\"";
+    /// What the status of a refusal may be.
+    pub(crate) const STATUSES: &str =
+        "\"3xx\" to \"5xx\", a status such as \"403\", \"grpc-1\" to \"grpc-16\"";
 
     /// An inner layer has denied the request. It is always among them.
     const DENIED: &str = "denied";
@@ -121,11 +116,12 @@ impl Outcomes {
         Ok(Self(outcomes))
     }
 
-    /// Those of a list with at least one, all of which are statuses.
+    /// Those of a list with at least one, all of which are statuses of refusals.
     pub(crate) fn statuses<'a>(list: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
         let list: Vec<_> = list.into_iter().collect();
-        let others = [Self::DENIED, Self::ERROR];
-        let is_status = |text: &str| is_outcome(text.as_bytes()) && !others.contains(&text);
+        let others = [Self::DENIED, Self::ERROR, "grpc-0"];
+        let is_other = |text: &str| others.contains(&text) || text.starts_with(['1', '2']);
+        let is_status = |text: &str| is_outcome(text.as_bytes()) && !is_other(text);
         match list.iter().find(|text| !is_status(text)) {
             Some(text) => Err(RuleError::NoStatus(format!("{text:?}"))),
             None if list.is_empty() => Err(RuleError::NoStatus("an empty list".to_owned())),

@@ -83,7 +83,7 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if one of them is no status, or if there is none.
+    /// [`RuleError`] if one of them is no status of a refusal, as a success, or if there is none.
     pub fn with_hold_on<'a>(
         self,
         statuses: impl IntoIterator<Item = &'a str>,

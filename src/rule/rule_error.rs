@@ -104,8 +104,8 @@ pub enum RuleError {
     /// An empty list of outcomes.
     #[error("no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
     NoOutcomes,
-    /// What [`Rule::with_hold_on`](crate::Rule::with_hold_on) was told is no status of an answer.
-    #[error("{0} is no status of an answer, expected {expected}", expected = Outcomes::STATUSES)]
+    /// What [`Rule::with_hold_on`](crate::Rule::with_hold_on) was told is no status of a refusal.
+    #[error("{0} is no status of a refusal, expected {expected}", expected = Outcomes::STATUSES)]
     NoStatus(String),
     /// A [lock-out](super::Lockout) does not make sense, or not beside what the rule says.
     #[error("{0}")]

@@ -215,9 +215,14 @@ async fn a_partners_answer_says_what_it_is() {
         let cell = format!("{} to {kind:?} under {of:?}", answer.name());
         let rule = per_minute("p", 100).with_outgoing().expect("one subject");
         let refunds = rule.clone().with_refund_on(of.iter().copied());
-        let holds = rule.with_hold_on(of.iter().copied()).expect("statuses");
+        // Successes hold nothing.
+        let holds = rule.with_hold_on(of.iter().copied()).ok();
         let expected = answer.has_one(of, answer.of_calls);
-        for (rule, is_hold) in [(refunds.expect("statuses"), false), (holds, true)] {
+        let holds = holds.map(|it| (it, true));
+        for (rule, is_hold) in [(refunds.expect("statuses"), false)]
+            .into_iter()
+            .chain(holds)
+        {
             let limits = Limits::new([rule]).store(paused());
             let client = limits
                 .outgoing("p")
