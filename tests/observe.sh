@@ -19,8 +19,9 @@ check_metrics() {
 
 check_web_app() {
   cargo build --quiet --example web_app
-  cargo test --quiet -p tidegate -p tidegate-tests --all-features --test layer promtool -- --ignored
-  echo "promtool reads /metrics of the web app"
+  cargo test --quiet -p tidegate -p tidegate-tests --all-features --test layer -- --ignored \
+    promtool first_failures
+  echo "promtool reads /metrics of the web app, and Prometheus sees the first failures"
 }
 
 check_alerts() {

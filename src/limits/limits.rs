@@ -541,6 +541,8 @@ impl Limits {
             return;
         }
         self.publisher.publish(|| self.snapshot());
+        let unused = self.rules.paths_without_layer();
+        self.publisher.publish_unused(unused);
         #[cfg(feature = "config")]
         {
             let it = self.status();

@@ -10,7 +10,7 @@ use ::metrics::{
 
 use super::latency::Latency;
 use super::rule_snapshot::{LatencySnapshot, Snapshot};
-use super::table::METRICS;
+use super::table::{METRICS, Numbers};
 use crate::sync::lock;
 
 /// How many latencies one publication records: more than a process has answers in a second. An
@@ -21,6 +21,11 @@ const UNMATCHED: Metric = Metric::Counter(
     "tidegate_unmatched_requests_total",
     "Requests of layers whose path has no rule.",
 );
+/// More unused rules than an application has that forgot to declare its checks.
+const MAX_UNUSED: usize = 100;
+/// With these alerts see failures.
+const ERRORS: &str = "tidegate_errors_total";
+const ADMITTED: &str = "tidegate_admitted_without_decision_total";
 const STORE_DURATION: &str = "tidegate_store_duration_seconds";
 
 /// Publishes snapshots to the recorder that is installed at that time.
@@ -69,6 +74,21 @@ impl Publisher {
                 let published = published.or_insert_with(|| Latency::default().snapshot());
                 let record = |seconds, number| histogram.record_many(seconds, number);
                 remaining -= record_new(published, &rule.latency, remaining, record);
+            }
+        }
+    }
+
+    /// Publishes that rules that nothing has used yet have no failures. A check may use one with its
+    /// first failure, and only what grows from 0 is an increase.
+    pub(crate) fn publish_unused(&self, paths: Vec<String>) {
+        for path in paths.into_iter().take(MAX_UNUSED) {
+            let unused = Numbers::default().snapshot(&path);
+            let is_shown = |it: &&_| matches!(it, &&(Metric::Counter(ERRORS | ADMITTED, _), _));
+            for (metric, samples) in METRICS.iter().filter(is_shown) {
+                samples(&unused, &mut |mut labels, none| {
+                    labels.insert(0, Label::new("rule", path.clone()));
+                    self.set(metric, labels, none);
+                });
             }
         }
     }

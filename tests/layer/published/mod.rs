@@ -2,6 +2,7 @@
 
 mod dashboard;
 mod exposition;
+mod first_failures;
 mod histogram;
 mod hostile;
 mod names;

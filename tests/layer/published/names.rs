@@ -141,7 +141,43 @@ async fn so_many_series_has_a_rule() {
     send_many(&app(limits.layer("getId")), 1).await;
     let text = published(&limits);
     assert_eq!(text.series_with("rule", "getId"), 33 + 2 + 16);
-    assert_eq!(text.series_with("rule", "unused"), 0);
+    // A check may be its first use.
+    let kinds = StoreErrorKind::ALL.len() + KeyErrorKind::ALL.len();
+    assert_eq!(text.series_with("rule", "unused"), kinds + 1);
+}
+
+/// What alerts of failures read is at 0 before the first check of a rule, so that it is an increase.
+#[tokio::test]
+async fn failures_of_a_rule_that_nothing_has_used_are_at_0() {
+    let gone = RedisStore::connect_lazy("redis://127.0.0.1:1").expect("a valid address");
+    let names = (0..150).map(|number| format!("rule{number:03}"));
+    let rules = names.map(|name| per_hour(&name, 5).with_on_error(OnError::Proceed));
+    let limits = Limits::new(rules).store(gone);
+    let (recorder, shown) = (
+        exporter().build_recorder(),
+        |text: &Exposition, rule: &str| {
+            let kinds = StoreErrorKind::ALL.map(StoreErrorKind::name);
+            let errors = kinds.map(|kind| text.of(rule, "errors_total", &[("kind", kind)]));
+            let errors = errors.into_iter().sum::<Option<f64>>();
+            [
+                errors,
+                text.of(rule, "admitted_without_decision_total", &[]),
+            ]
+        },
+    );
+    let text = published_to(&recorder, &limits);
+    assert_eq!(shown(&text, "rule000"), [Some(0.0); 2]);
+    assert!(text.of("rule000", "units_total", &[]).is_none());
+    // Their number is bounded.
+    assert_eq!(
+        [shown(&text, "rule099"), shown(&text, "rule100")],
+        [[Some(0.0); 2], [None; 2]]
+    );
+    limits.check("rule000", "alice").await.expect("it proceeds");
+    assert_eq!(
+        shown(&published_to(&recorder, &limits), "rule000"),
+        [Some(1.0); 2]
+    );
 }
 
 #[test]
