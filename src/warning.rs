@@ -199,6 +199,10 @@ kinds! {
     /// [outgoing](crate::Rule::with_outgoing): a partner's answers hold nothing.
     NotOutgoing = "limits.outgoing uses {path:?}, whose rule is not for outgoing calls, so what \
         the partner answers holds nothing: write `outgoing = true` into the rule";
+    /// A rule [holds on](crate::Rule::with_hold_on) a 429 or a 503, which hold under each outgoing
+    /// rule. The first one is named.
+    IdleHold = "{path:?} has {name} in hold-on, where it changes nothing: a 429 and a 503 hold \
+        a key anyway; take it out";
     /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and says for
     /// how long in no field that is understood: its key is held for [a
     /// second](crate::Rule::with_hold_untold). The first field is named.

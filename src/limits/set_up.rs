@@ -44,10 +44,10 @@ impl Limits {
     /// Each is logged once, with the feature `tracing`.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        use WarningKind::{IdleCallback, LargeLog, NoRule, SettlesInShadow, UnusedRule};
+        use WarningKind::{IdleCallback, IdleHold, LargeLog, NoRule, SettlesInShadow, UnusedRule};
         let mut all = self.warnings.found();
         all.retain(|it| !matches!(it.kind, NoRule | UnusedRule | IdleCallback));
-        all.retain(|it| !matches!(it.kind, LargeLog | SettlesInShadow));
+        all.retain(|it| !matches!(it.kind, IdleHold | LargeLog | SettlesInShadow));
         all.extend(self.defaults.idle_callbacks(&self.rules.guard()));
         let about = |kind| move |path: String| Warning::new(kind).about(&path);
         let without_rule = self.rules.paths_without_rule().into_iter();

@@ -728,6 +728,25 @@ fn a_dry_run_of_what_is_settled() {
     }
 }
 
+/// A status in `hold-on` that holds under each outgoing rule.
+#[test]
+fn what_holds_anyway() {
+    for (hold_on, named) in [
+        ("529", None),
+        ("4xx", None),
+        ("grpc-8", None),
+        ("429", Some("429")),
+        ("503", Some("503")),
+        ("529\", \"429", Some("429")),
+    ] {
+        let limits = of_toml(&format!(
+            "[rules.ai]\nmax-count = 1\nwindow = \"1s\"\noutgoing = true\nhold-on = [\"{hold_on}\"]"
+        ));
+        let expected = named.map(|it| format!("IdleHold ai {it}"));
+        assert_eq!(told(&limits), expected.unwrap_or_default(), "{hold_on}");
+    }
+}
+
 /// A `fair-by` under which nobody takes turns.
 #[tokio::test(start_paused = true)]
 async fn turns_that_nobody_takes() {

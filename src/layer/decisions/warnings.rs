@@ -72,7 +72,10 @@ impl Warnings {
         let of_dry_run = is_lost.then(|| Warning::named(WarningKind::SettlesInShadow, "settles"));
         let of_turns = shares_one_turn(rule, key);
         let of_turns = of_turns.then(|| Warning::named(WarningKind::NoTurns, "key").second());
-        [of_log, of_dry_run, of_turns].into_iter().flatten()
+        let of_hold = rule.hold_on().find(|it| ["429", "503"].contains(&&**it));
+        let of_hold = of_hold.map(|it| Warning::with_name(WarningKind::IdleHold, it));
+        let found = [of_log, of_dry_run, of_turns, of_hold];
+        found.into_iter().flatten()
     }
 
     /// What requests have shown so far.
