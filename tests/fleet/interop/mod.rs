@@ -3,6 +3,7 @@
 //!
 //! `bash tests/interop.sh` builds the Java half and runs this; without it nothing here does.
 
+mod acl;
 mod alike;
 mod calls;
 mod fairness;

@@ -36,9 +36,9 @@ public final class Driver {
     Calls calls = new Calls(redisson);
     BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
     // Everything is loaded before the clocks run.
-    calls.call("lock", "warm", new long[0]);
-    calls.call("unlock", "warm", new long[0]);
-    calls.call("available", "warm", new long[0]);
+    calls.call("lock", "app:warm", new long[0]);
+    calls.call("unlock", "app:warm", new long[0]);
+    calls.call("available", "app:warm", new long[0]);
     say("ready");
     switch (args[0]) {
       case "serve" -> serve(calls, input);
