@@ -65,10 +65,8 @@ impl Alternatives {
 
 impl KeyExtractor for Alternatives {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        self.find(head)?.ok_or_else(|| {
-            let marks: Vec<_> = self.0.iter().map(|it| &*it.mark).collect();
-            KeyError::absent(format!("the request has none of {}", marks.join(", ")))
-        })
+        let none = || KeyError::absent(format!("the request has none of {}", self.mark()));
+        self.find(head)?.ok_or_else(none)
     }
 
     fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
@@ -81,7 +79,8 @@ impl KeyExtractor for Alternatives {
     }
 
     fn mark(&self) -> Cow<'static, str> {
-        "alternatives".into()
+        let marks: Vec<_> = self.0.iter().map(|it| &*it.mark).collect();
+        marks.join(" | ").into()
     }
 
     fn alternatives(&self) -> Vec<Arc<dyn KeyExtractor>> {

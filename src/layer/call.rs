@@ -344,7 +344,7 @@ impl Call {
             Err(_) if rule.is_shadow() => Err(Outcome::unlimited(rule).into()),
             Err(message) => {
                 let error = KeyError::server(message);
-                gate.count_missing_key(&rule, &error);
+                gate.count_missing_key(&rule, "check", &error);
                 Err(Outcome::Failed(rule, Cause::Key(error)).into())
             }
         }

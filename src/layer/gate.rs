@@ -200,7 +200,7 @@ impl Gate {
                 return self.key(rule, extractor, head).map(Some);
             }
             let key = caught("key extractor", rule.path(), || extractor.find(head))?;
-            key.map_err(|error| self.without_key(rule, error))
+            key.map_err(|error| self.without_key(rule, extractor, error))
         });
         keys.collect()
     }
@@ -214,7 +214,7 @@ impl Gate {
     ) -> OrAction<Key> {
         let key = caught("key extractor", rule.path(), || extractor.extract(head))?;
         self.inspect_again(rule, &head.headers);
-        key.map_err(|error| self.without_key(rule, error))
+        key.map_err(|error| self.without_key(rule, extractor, error))
     }
 
     #[inline]
@@ -227,24 +227,31 @@ impl Gate {
 
     /// What becomes of a request without a key.
     #[cold]
-    fn without_key(self: &Arc<Self>, rule: &Arc<Rule>, error: KeyError) -> Box<Action> {
-        self.count_missing_key(rule, &error);
+    fn without_key(
+        self: &Arc<Self>,
+        rule: &Arc<Rule>,
+        extractor: &dyn KeyExtractor,
+        error: KeyError,
+    ) -> Box<Action> {
+        self.count_missing_key(rule, &extractor.mark(), &error);
         Box::new(self.act(Outcome::Failed(Arc::clone(rule), Cause::Key(error))))
     }
 
-    /// Counts a request or a check without a key. The server's mistakes are logged; clients could
-    /// fill the log with theirs.
+    /// Counts a request or a check without this key. The first one is logged, since clients could
+    /// fill the log, and nothing of what a client sent.
     #[cold]
-    pub(super) fn count_missing_key(&self, rule: &Rule, error: &KeyError) {
+    pub(super) fn count_missing_key(&self, rule: &Rule, key: &str, error: &KeyError) {
         self.decider.path.counters.key_failed(error.kind());
-        if error.kind() == KeyErrorKind::Server {
-            self.decider.log.key_error.get_or_init(|| {
-                let (path, error) = (rule.path(), error.to_string());
-                trace::event!(
-                    warn: path, error,
-                    "there is no key: a request is answered with a 500, a check with an error"
-                );
-            });
+        let is_servers = error.kind() == KeyErrorKind::Server;
+        let (path, kind) = (rule.path(), error.kind().name());
+        let new = (path.to_owned(), key.to_owned(), is_servers);
+        if self.decider.warnings.is_first_without_key(new) {
+            let error = is_servers.then(|| error.to_string());
+            trace::event!(
+                warn: path, key, kind, error,
+                "there is no key: a request gets a 400, or a 500 if it is the server's mistake (in \
+                 shadow it passes), a check an error; others like it are not logged"
+            );
         }
     }
 

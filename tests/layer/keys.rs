@@ -346,7 +346,7 @@ fn an_extension_is_the_servers_to_insert_unless_there_is_an_alternative() {
     let of_both = user().or(Extension::new(|service: &Service| service.0));
     let error = of_both.extract(&without).expect_err("neither");
     assert_eq!(error.kind(), Absent);
-    let expected = "the request has none of extension.User, extension.Service";
+    let expected = "the request has none of extension.User | extension.Service";
     assert_eq!(error.to_string(), expected);
 }
 
@@ -398,7 +398,7 @@ fn alternatives_are_tried_where_a_part_is_absent() {
     let error = Bearer.or(Cookie::new("sid")).extract(&head(&[]));
     let error = error.expect_err("neither");
     assert_eq!(error.kind(), Absent);
-    let expected = "the request has none of bearer, cookie.sid";
+    let expected = "the request has none of bearer | cookie.sid";
     assert_eq!(error.to_string(), expected);
 }
 

@@ -54,8 +54,6 @@ pub(crate) enum RuleSource {
 pub(crate) struct PathLog {
     /// The rule wants a fallback that the store does not have.
     pub(super) missing_fallback: OnceLock<()>,
-    /// The server does not provide what the key is made of.
-    pub(crate) key_error: OnceLock<()>,
     /// A status in trailers comes too late.
     pub(crate) trailers: OnceLock<()>,
     /// Something lets requests under a lock-out through without a decision.

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ fn shares_one_turn(rule: &Rule, key: Option<&dyn KeyExtractor>) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     found: Mutex<Vec<Warning>>,
+    /// The keys that requests lacked: the path, the extractor, and whether by the server's mistake.
+    without_key: Mutex<BTreeSet<(String, String, bool)>>,
     first_request: OnceLock<Instant>,
     /// Waits until the application has started.
     task: OnceLock<OwnedTask>,
@@ -59,6 +62,11 @@ impl Warnings {
             drop(found);
             warning.log();
         }
+    }
+
+    /// Whether no request has lacked this key yet.
+    pub(crate) fn is_first_without_key(&self, key: (String, String, bool)) -> bool {
+        lock(&self.without_key).insert(key)
     }
 
     /// What the rule itself shows.
