@@ -48,13 +48,18 @@ async fn document(response: Response<Body>) -> (u16, Value) {
         response.headers()["content-type"],
         "application/problem+json"
     );
+    let field = response.headers().get("retry-after");
+    let seconds = field.map(|it| it.to_str().expect("text").parse::<u64>().expect("seconds"));
     let body = response
         .into_body()
         .collect()
         .await
         .expect("a body")
         .to_bytes();
-    (status, serde_json::from_slice(&body).expect("JSON"))
+    let document: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!(document["retry-after"].as_u64(), seconds, "{document}");
+    assert_eq!(document.get("retry-after").is_some(), seconds.is_some());
+    (status, document)
 }
 
 /// The name of what describes a document: one part of the schema, and no other.
@@ -65,7 +70,10 @@ fn described(schema: &Value, document: &Value) -> String {
         let part = jsonschema::validator_for(&part).expect("a schema");
         part.is_valid(document)
     };
-    let found: Vec<_> = parts.filter(|it| *it != "Names").filter(is_it).collect();
+    let found: Vec<_> = parts
+        .filter(|it| !["Names", "RetryAfter"].contains(&&***it))
+        .filter(is_it)
+        .collect();
     let [name] = &found[..] else {
         panic!("{document} is {found:?}")
     };
@@ -95,6 +103,10 @@ async fn each_answer_is_described() {
     let by_operator = blocked.block("p", "alice", Duration::from_secs(60), "ops");
     by_operator.await.expect("it can be blocked");
     let away = limits(Rule::with_policies("p", minute())).store(MemoryStore::with_max_keys(0));
+    let partner = Rule::with_policies("p", minute()).and_then(Rule::with_outgoing);
+    let partner = limits(partner);
+    drop(partner.outgoing("p").ready("alice").await.expect("a turn"));
+    let behind = partner.outgoing("p").ready("alice").await;
     let layer = || RateLimitLayer::new("p", Duration::from_secs(60), 0);
     let panics = layer().degrade_fn(async |_| -> Response<Body> { panic!("a mistake") });
     let answers = [
@@ -124,6 +136,10 @@ async fn each_answer_is_described() {
         ("LockedOut", refused(&locked, 1, 0).await),
         ("ReducedCapacity", refused(&away, 1, 0).await),
         (
+            "ReducedCapacity",
+            behind.expect_err("no turn").into_response(),
+        ),
+        (
             "Mistake",
             answered(layer().key(Header::new("x-user"))).await,
         ),
@@ -140,7 +156,7 @@ async fn each_answer_is_described() {
             assert_eq!(described(&schema, example), *name);
         }
         assert!(
-            *name == "Names" || part["examples"][0].is_object(),
+            ["Names", "RetryAfter"].contains(&&**name) || part["examples"][0].is_object(),
             "{name}"
         );
     }

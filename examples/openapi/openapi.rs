@@ -22,6 +22,9 @@ struct Problem {
     #[schema(rename = "max-concurrent")]
     max_concurrent: Option<Vec<u64>>,
     detail: Option<String>,
+    /// The seconds of the field, where that is.
+    #[schema(rename = "retry-after", minimum = 1)]
+    retry_after: Option<u64>,
     /// Whether no wait helps.
     never: Option<bool>,
 }

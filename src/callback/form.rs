@@ -108,8 +108,8 @@ impl AnswerForm {
 
 /// Why a request is refused, which the answer says in each form.
 pub(crate) enum AnswerReason<'a> {
-    /// The take was denied; it may come again after so many seconds.
-    Denied(&'a Rule, &'a Decision, Option<u64>),
+    /// The take was denied.
+    Denied(&'a Rule, &'a Decision),
     /// There is no decision.
     NoDecision,
     /// A call to a partner was denied: of its quotas no client is told.
@@ -119,22 +119,22 @@ pub(crate) enum AnswerReason<'a> {
 }
 
 impl<'a> AnswerReason<'a> {
-    /// Why this take was denied; it may come again after so many seconds.
-    pub(crate) fn of_denial(rule: &'a Rule, decision: &'a Decision, wait: Option<u64>) -> Self {
+    /// Why this take was denied.
+    pub(crate) fn of_denial(rule: &'a Rule, decision: &'a Decision) -> Self {
         match rule.is_outgoing() {
             true => Self::Behind,
-            false => Self::Denied(rule, decision, wait),
+            false => Self::Denied(rule, decision),
         }
     }
 
-    /// The answer in this form.
-    pub(crate) fn answer(&self, form: &AnswerForm) -> Response {
+    /// The answer in this form, with this `Retry-After`, before its bound.
+    pub(crate) fn answer(&self, form: &AnswerForm, retry_after: Option<u64>) -> Response {
         match form {
-            AnswerForm::Problem => problem_document::answer(self),
+            AnswerForm::Problem => problem_document::answer(self, retry_after),
             AnswerForm::Grpc(call) => grpc::answer(self, call),
             AnswerForm::Connect => connect::answer(self),
             AnswerForm::ConnectStream(content_type) => connect::end_of_stream(self, content_type),
-            AnswerForm::JsonRpc => json_rpc::answer(self),
+            AnswerForm::JsonRpc => json_rpc::answer(self, retry_after),
         }
     }
 

@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::form::{AnswerReason, of_type};
 use super::problem_document::{push_json, push_names, shows_never};
 
-pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
+pub(super) fn answer(reason: &AnswerReason<'_>, retry_after: Option<u64>) -> Response {
     let code = match reason {
         AnswerReason::Mistake(StatusCode::BAD_REQUEST, _) => -32_600,
         AnswerReason::Mistake(..) => -32_603,
@@ -17,7 +17,7 @@ pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
         format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":{code},\"message\":\"");
     push_json(&mut body, &reason.message());
     body.push('"');
-    if let AnswerReason::Denied(rule, decision, retry_after) = reason {
+    if let AnswerReason::Denied(rule, decision) = reason {
         body.push_str(",\"data\":{\"quotas\":[");
         push_names(&mut body, rule, decision);
         body.push(']');

@@ -69,5 +69,5 @@ pub(crate) use grpc::GrpcCall;
 pub use grpc::is_grpc;
 pub use problem_document::Problem;
 pub(crate) use problem_document::{
-    Panicked, caught, guarded, internal_error, key_refused, push_json,
+    Panicked, RetryAfter, caught, guarded, internal_error, key_refused, push_json,
 };

@@ -2,13 +2,12 @@
 //! `RateLimit` fields registers, and of one more for a busy rule; and panics of user code.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use axum_core::body::Body;
 use axum_core::response::Response;
-use bytes::Bytes;
 use futures_util::FutureExt;
 use http::StatusCode;
 use http::request::Parts;
@@ -19,6 +18,7 @@ use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
 use super::form::{AnswerForm, AnswerReason, Form, of_type};
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyError, KeyErrorKind};
+use crate::rule::headers::MAX_RETRY_AFTER;
 use crate::rule::{Policy, Rule};
 use crate::trace;
 
@@ -37,21 +37,32 @@ const BEHIND: &str = ",\"detail\":\"A service behind is busy\"";
 const BUSY_TYPE: &str =
     "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy";
 
-/// A problem document.
-pub(super) fn answer(reason: &AnswerReason<'_>) -> Response {
-    match reason {
-        AnswerReason::Denied(rule, decision, _) => quota_exceeded_document(rule, decision),
-        AnswerReason::NoDecision => reduced_capacity(reason.status(), ""),
-        AnswerReason::Behind => reduced_capacity(reason.status(), BEHIND),
-        AnswerReason::Mistake(status, reason) => mistake(*status, reason),
-    }
+/// A problem document, with the seconds of `Retry-After` where the response has that field.
+pub(super) fn answer(reason: &AnswerReason<'_>, retry_after: Option<u64>) -> Response {
+    let mut status = reason.status();
+    let members = match reason {
+        AnswerReason::Denied(rule, decision) => {
+            status = rule.answers().status.unwrap_or(status);
+            quota_exceeded(rule, decision, status)
+        }
+        AnswerReason::NoDecision => reduced_capacity(status, "").into(),
+        AnswerReason::Behind => reduced_capacity(status, BEHIND).into(),
+        AnswerReason::Mistake(_, reason) => mistake(status, reason).into(),
+    };
+    let mut number = itoa::Buffer::new();
+    let [name, seconds] = retry_after.map_or([""; 2], |seconds| {
+        let seconds = number.format(seconds.min(MAX_RETRY_AFTER));
+        [",\"retry-after\":", seconds]
+    });
+    let body = [&*members, name, seconds, "}"].concat();
+    of_type("application/problem+json", status, body)
 }
 
 impl AnswerReason<'_> {
     /// A text for forms without a document of their own.
     pub(super) fn message(&self) -> String {
         match self {
-            Self::Denied(rule, decision, _) => {
+            Self::Denied(rule, decision) => {
                 let is_busy = shows_busy(rule, decision);
                 if is_for_now(decision) {
                     return Self::NoDecision.message();
@@ -101,28 +112,27 @@ pub(super) fn shows_never(rule: &Rule, decision: &Decision) -> bool {
     decision.verdict() == Verdict::Never && shown_policies(rule, decision).any(is_about_cost)
 }
 
-fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
-    let status = rule.answers().status;
-    let status = status.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-    let body = match rule.policies() {
-        _ if shows_busy(rule, decision) => write_busy(rule, decision, status),
-        _ if is_for_now(decision) => return reduced_capacity(status, ""),
+// The members of a document, up to the brace that ends them.
+
+fn quota_exceeded<'a>(rule: &'a Rule, decision: &Decision, status: StatusCode) -> Cow<'a, str> {
+    match rule.policies() {
+        _ if shows_busy(rule, decision) => write_busy(rule, decision, status).into(),
+        _ if is_for_now(decision) => reduced_capacity(status, "").into(),
         _ if decision.is_denied_by_lockout() => {
-            (begun(LOCKED_OUT_TYPE, LOCKED_OUT, status) + "]}").into()
+            (begun(LOCKED_OUT_TYPE, LOCKED_OUT, status) + "]").into()
         }
         // A denial without exceeded quotas is that of a custom store.
         [_] if decision.verdict() != Verdict::Never
             && decision.denied_by(rule.policies()).next().is_some() =>
         {
-            let document = || write_quota_exceeded(rule, decision, status);
-            rule.texts().denial.get_or_init(document).clone()
+            let members = || write_quota_exceeded(rule, decision, status);
+            rule.texts().denial.get_or_init(members).into()
         }
-        _ => write_quota_exceeded(rule, decision, status),
-    };
-    document(status, body)
+        _ => write_quota_exceeded(rule, decision, status).into(),
+    }
 }
 
-/// A document of this type up to the names of the policies.
+/// Of a document of this type, up to the names of the policies.
 fn begun(kind: &str, title: &str, status: StatusCode) -> String {
     let status = status.as_u16();
     format!(
@@ -130,19 +140,18 @@ fn begun(kind: &str, title: &str, status: StatusCode) -> String {
     )
 }
 
-fn write_quota_exceeded(rule: &Rule, decision: &Decision, status: StatusCode) -> Bytes {
+fn write_quota_exceeded(rule: &Rule, decision: &Decision, status: StatusCode) -> String {
     let mut body = begun(EXCEEDED_TYPE, EXCEEDED, status);
     push_names(&mut body, rule, decision);
     body.push(']');
     if shows_never(rule, decision) {
         body.push_str(&format!(",\"detail\":\"{NEVER}\",\"never\":true"));
     }
-    body.push('}');
-    body.into()
+    body
 }
 
 /// Also says how many requests each of the policies lets run at a time.
-fn write_busy(rule: &Rule, decision: &Decision, status: StatusCode) -> Bytes {
+fn write_busy(rule: &Rule, decision: &Decision, status: StatusCode) -> String {
     let mut body = begun(BUSY_TYPE, BUSY, status);
     push_names(&mut body, rule, decision);
     body.push_str("],\"max-concurrent\":[");
@@ -150,8 +159,8 @@ fn write_busy(rule: &Rule, decision: &Decision, status: StatusCode) -> Bytes {
         let comma = if at == 0 { "" } else { "," };
         body.push_str(&format!("{comma}{}", policy.quota().max()));
     }
-    body.push_str("]}");
-    body.into()
+    body.push(']');
+    body
 }
 
 pub(super) fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
@@ -165,14 +174,13 @@ pub(super) fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
 
 /// The document of a request about which the store has not decided, or for which a service behind
 /// has no room.
-fn reduced_capacity(status: StatusCode, detail: &str) -> Response {
-    let status_code = status.as_u16();
-    let body = format!(
+fn reduced_capacity(status: StatusCode, detail: &str) -> String {
+    let status = status.as_u16();
+    format!(
         "{{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",\
         \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
-        \"status\":{status_code}{detail}}}"
-    );
-    document(status, body)
+        \"status\":{status}{detail}"
+    )
 }
 
 /// Whether a fallback has denied a request by its quotas: the store itself may have room.
@@ -184,7 +192,7 @@ fn is_for_now(decision: &Decision) -> bool {
 pub(crate) fn key_refused(error: &KeyError, form: &AnswerForm) -> Response {
     match error.kind() {
         KeyErrorKind::Absent | KeyErrorKind::Malformed => {
-            AnswerReason::Mistake(StatusCode::BAD_REQUEST, error).answer(form)
+            AnswerReason::Mistake(StatusCode::BAD_REQUEST, error).answer(form, None)
         }
         _ => internal_error(error, form),
     }
@@ -192,7 +200,7 @@ pub(crate) fn key_refused(error: &KeyError, form: &AnswerForm) -> Response {
 
 /// A 500. The log tells what went wrong.
 pub(crate) fn internal_error(reason: &dyn Display, form: &AnswerForm) -> Response {
-    AnswerReason::Mistake(StatusCode::INTERNAL_SERVER_ERROR, reason).answer(form)
+    AnswerReason::Mistake(StatusCode::INTERNAL_SERVER_ERROR, reason).answer(form, None)
 }
 
 fn title(status: StatusCode) -> &'static str {
@@ -204,7 +212,7 @@ fn title(status: StatusCode) -> &'static str {
 
 /// A 400 or 500. In debug builds it says what is wrong; others do not tell a client what a key is
 /// made of.
-fn mistake(status: StatusCode, reason: &dyn Display) -> Response {
+fn mistake(status: StatusCode, reason: &dyn Display) -> String {
     let (title, number) = (title(status), status.as_u16());
     let mut body = format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{number}");
     if cfg!(debug_assertions) {
@@ -212,8 +220,7 @@ fn mistake(status: StatusCode, reason: &dyn Display) -> Response {
         push_json(&mut body, &reason.to_string());
         body.push('"');
     }
-    body.push('}');
-    document(status, body)
+    body
 }
 
 /// Adds a text to a string of a JSON document.
@@ -226,10 +233,6 @@ pub(crate) fn push_json(document: &mut String, text: &str) {
             _ => document.push(character),
         }
     }
-}
-
-fn document(status: StatusCode, body: impl Into<Body>) -> Response {
-    of_type("application/problem+json", status, body)
 }
 
 /// Answers with a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)), and
@@ -248,6 +251,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// | was allowed, and its handler failed | none: the handler's error is returned | the same |
 ///
 /// `docs/problem.schema.json` of the repository is the JSON schema of these documents, with examples.
+/// Where the response has `Retry-After`, the document has its seconds as `retry-after`.
 ///
 /// The [kind](crate::key::KeyErrorKind) of the error says whose mistake a missing key is. A gRPC
 /// response is 200 with the status in its head (*trailers only*), and mirrors the request's content
@@ -274,7 +278,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// ```json
 /// {"type": "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy",
 ///  "title": "As many requests as may run at a time are in progress", "status": 429,
-///  "violated-policies": ["export-concurrent"], "max-concurrent": [4]}
+///  "violated-policies": ["export-concurrent"], "max-concurrent": [4], "retry-after": 1}
 /// ```
 ///
 /// The message of a gRPC status has the same names and numbers: `export-concurrent (4)`.
@@ -292,10 +296,19 @@ pub(super) fn form_of(head: &Parts) -> AnswerForm {
     )
 }
 
+/// `Retry-After` of a callback's answer, before its bound: an extension of the head that it gets.
+#[derive(Clone)]
+pub(crate) struct RetryAfter(pub(crate) Option<u64>);
+
+fn answer_to(head: &Parts, reason: &AnswerReason<'_>) -> Response {
+    let retry_after = head.extensions.get().and_then(|RetryAfter(it)| *it);
+    reason.answer(&form_of(head), retry_after)
+}
+
 impl DegradeCallback for Problem {
     fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
-        let reason = AnswerReason::of_denial(&denied.rule, &denied.decision, None);
-        Box::pin(ready(reason.answer(&form_of(&denied.head))))
+        let reason = AnswerReason::of_denial(&denied.rule, &denied.decision);
+        Box::pin(ready(answer_to(&denied.head, &reason)))
     }
 }
 
@@ -308,7 +321,9 @@ impl ErrorCallback for Problem {
                 Some(error) => Recovery::Respond(key_refused(error, form)),
                 None => Recovery::Propagate,
             },
-            FailureKind::Store(_) => Recovery::Respond(AnswerReason::NoDecision.answer(form)),
+            FailureKind::Store(_) => {
+                Recovery::Respond(answer_to(&failed.head, &AnswerReason::NoDecision))
+            }
         }))
     }
 }

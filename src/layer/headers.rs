@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::charge::Answers;
 use crate::decision::{Decision, QuotaState, Source};
-use crate::rule::headers::Headers;
+use crate::rule::headers::{Headers, MAX_RETRY_AFTER};
 use crate::rule::{Policy, Rule};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -279,12 +279,9 @@ pub(crate) fn reset(state: &QuotaState, decision: &Decision) -> u64 {
 
 /// Writes `Retry-After` of so many seconds, unless it is set already.
 pub(super) fn set_retry_after(seconds: Option<u64>, to: &mut HeaderMap) {
-    /// Timers of Node.js take at most 2^31 - 1 milliseconds: clients on it that are told to wait for
-    /// longer come again at once.
-    const MAX_SECONDS: u64 = 2_147_483;
     if let Some(seconds) = seconds {
         to.entry(RETRY_AFTER)
-            .or_insert_with(|| number(seconds.min(MAX_SECONDS)));
+            .or_insert_with(|| number(seconds.min(MAX_RETRY_AFTER)));
     }
 }
 

@@ -202,7 +202,7 @@ impl Gate {
         match action {
             Action::Respond(response) => response,
             Action::Refuse(refusal) => self.answer(refusal, &form),
-            _ => AnswerReason::NoDecision.answer(&form),
+            _ => AnswerReason::NoDecision.answer(&form, None),
         }
     }
 }

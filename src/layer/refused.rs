@@ -10,7 +10,7 @@ use http::request::Parts;
 use super::action::{Refusal, marked};
 use super::gate::Gate;
 use crate::callback::{
-    AnswerForm, Cause, Denied, Failed, GrpcCall, Recovery, internal_error, recover,
+    AnswerForm, Cause, Denied, Failed, GrpcCall, Recovery, RetryAfter, internal_error, recover,
 };
 use crate::charge::LayerResponse;
 use crate::decision::{Decision, Source};
@@ -169,7 +169,7 @@ impl Refused {
     /// }
     /// # let _ = handshake;
     /// ```
-    pub async fn answer(self, head: Parts) -> Response {
+    pub async fn answer(self, mut head: Parts) -> Response {
         let Refusing { refusal, gate, .. } = *self.0;
         let form = gate.form_of(&head, None);
         let options = &gate.options;
@@ -178,10 +178,12 @@ impl Refused {
                 return of_check(gate.degrade(callback, take, decision, head, None).await);
             }
             (Refusal::Failed(rule, cause), _, Some(callback)) => {
+                let pause = gate.pause(&rule);
+                head.extensions.insert(RetryAfter(pause));
                 let failed = Failed::new(Arc::clone(&rule), head, cause.clone());
                 match recover(&**callback, failed).await {
                     Ok(Recovery::Respond(response)) => {
-                        return of_check(gate.failed(&rule, response, &form));
+                        return of_check(gate.failed(pause, response, &form));
                     }
                     Ok(Recovery::Proceed | Recovery::Propagate) => Refusal::Failed(rule, cause),
                     Err(panicked) => return of_check(marked(internal_error(&panicked, &form))),

@@ -13,7 +13,7 @@ use super::headers::{set_retry_after, shown_retry_after, whole_seconds};
 use super::outer_layers::{Outage, WaitingSince};
 use crate::callback::{
     AnswerForm, AnswerReason, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead,
-    Recovery, grpc, guarded, internal_error, key_refused, recover,
+    Recovery, RetryAfter, grpc, guarded, key_refused, recover,
 };
 use crate::charge::{Charge, Denial, LayerResponse};
 use crate::decision::{Decision, QuotaState, Source};
@@ -159,7 +159,7 @@ impl Gate {
         self: Arc<Self>,
         callback: Arc<dyn ErrorCallback>,
         outcome: Outcome,
-        head: Parts,
+        mut head: Parts,
         arrived: Option<Instant>,
     ) -> Action {
         let Some(cause) = outcome.cause() else {
@@ -167,14 +167,16 @@ impl Gate {
         };
         let form = self.form_of(&head, arrived);
         let rule = Arc::clone(outcome.rule());
-        let failed = Failed::new(Arc::clone(&rule), head, cause.clone());
+        let pause = self.pause(&rule);
+        head.extensions.insert(RetryAfter(pause));
+        let failed = Failed::new(rule, head, cause.clone());
         let recovery = match recover(&*callback, failed).await {
             Err(panicked) => return Action::Panicked(panicked),
             Ok(recovery) => recovery,
         };
         match outcome.recovered(cause, recovery) {
             Ok(outcome) => self.carry_out(outcome),
-            Err(response) => Action::Respond(self.failed(&rule, response, &form)),
+            Err(response) => Action::Respond(self.failed(pause, response, &form)),
         }
     }
 
@@ -211,26 +213,36 @@ impl Gate {
         match refusal {
             Refusal::Denied(take, decision) => {
                 let shown = self.shown(&take, &decision);
-                let reason = AnswerReason::of_denial(take.rule(), &decision, shown.retry_after);
-                let response = reason.answer(form);
+                let reason = AnswerReason::of_denial(take.rule(), &decision);
+                let response = reason.answer(form, shown.retry_after);
                 self.denied(take.rule(), decision, shown, form, response)
             }
             Refusal::Failed(_, Cause::Key(error)) => marked(key_refused(&error, form)),
-            Refusal::Failed(of, _) => self.failed(&of, AnswerReason::NoDecision.answer(form), form),
+            Refusal::Failed(of, _) => {
+                let pause = self.pause(&of);
+                self.failed(pause, AnswerReason::NoDecision.answer(form, pause), form)
+            }
         }
     }
 
-    /// The answer to a request without a decision. A 503 says when the store is asked again.
-    pub(super) fn failed(&self, rule: &Rule, mut answer: Response, form: &AnswerForm) -> Response {
-        let pause = shown_retry_after(
-            rule,
-            self.decider.capabilities().probe_every.unwrap_or_default(),
-        );
+    /// In how many seconds a client is told to come again, since the store is asked again then.
+    pub(super) fn pause(&self, rule: &Rule) -> Option<u64> {
+        let pause = self.decider.capabilities().probe_every;
+        Some(shown_retry_after(rule, pause.unwrap_or_default()))
+    }
+
+    /// The answer to a request without a decision. A 503 says when to come again.
+    pub(super) fn failed(
+        &self,
+        pause: Option<u64>,
+        mut answer: Response,
+        form: &AnswerForm,
+    ) -> Response {
         let is_stream = matches!(form, AnswerForm::ConnectStream(_));
         if answer.status() == StatusCode::SERVICE_UNAVAILABLE || is_stream {
-            set_retry_after(Some(pause), answer.headers_mut());
+            set_retry_after(pause, answer.headers_mut());
         }
-        let pause = Some(Duration::from_secs(pause));
+        let pause = pause.map(Duration::from_secs);
         grpc::add_pushback(pause, form.grpc(), false, answer.headers_mut());
         marked(answer)
     }
@@ -241,16 +253,19 @@ impl Gate {
         callback: Arc<dyn DegradeCallback>,
         take: Take,
         decision: Decision,
-        head: Parts,
+        mut head: Parts,
         arrived: Option<Instant>,
     ) -> Response {
         let rule = Arc::clone(take.rule());
         let shown = self.shown(&take, &decision);
         let form = self.form_of(&head, arrived);
+        head.extensions.insert(RetryAfter(shown.retry_after));
         let denied = Denied::new(take, decision.clone(), head);
         let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
-        let response = response.await;
-        let response = response.unwrap_or_else(|panicked| internal_error(&panicked, &form));
+        let response = response.await.unwrap_or_else(|panicked| {
+            let mistake = AnswerReason::Mistake(StatusCode::INTERNAL_SERVER_ERROR, &panicked);
+            mistake.answer(&form, shown.retry_after)
+        });
         self.denied(&rule, decision, shown, &form, response)
     }
 

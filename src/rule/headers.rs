@@ -1,3 +1,7 @@
+/// Timers of Node.js take at most 2^31 - 1 milliseconds: clients on it that are told to wait for
+/// longer come again at once.
+pub(crate) const MAX_RETRY_AFTER: u64 = 2_147_483;
+
 /// Which header fields tell a client about its limits.
 ///
 /// All have `Retry-After` on denials: seconds, rounded up, never 0, and at most 2,147,483 (24 days).

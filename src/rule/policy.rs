@@ -3,7 +3,6 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use http::HeaderValue;
 
 use crate::algorithm::period::Period;
@@ -297,6 +296,7 @@ impl From<Quota> for Policy {
 pub(crate) struct PolicyTexts {
     /// The field `RateLimit-Policy`.
     pub(crate) field: OnceLock<HeaderValue>,
-    /// The document of a denial, if there is only one quota that can deny.
-    pub(crate) denial: OnceLock<Bytes>,
+    /// The members of a denial's document that are always the same, if there is only one quota that
+    /// can deny.
+    pub(crate) denial: OnceLock<String>,
 }

@@ -42,7 +42,7 @@ async fn by_default_a_503() {
     assert_eq!(response.status(), UNAVAILABLE);
     assert_eq!(response.headers()["content-type"], PROBLEM);
     assert!(is_untouched(&response));
-    insta::assert_snapshot!(text(response).await, @r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Request cannot be satisfied due to temporary server capacity constraints","status":503}"#);
+    insta::assert_snapshot!(text(response).await, @r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Request cannot be satisfied due to temporary server capacity constraints","status":503,"retry-after":1}"#);
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ async fn draft_11() {
     ratelimit-policy: "getId";q=2;w=10
     ratelimit: "getId";r=0;t=10
     retry-after: 10
-    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"],"retry-after":10}
     "#);
     insta::assert_snapshot!(after(two(), Headers::Draft11, 3, 1).await, @r#"
     429 Too Many Requests
@@ -66,7 +66,7 @@ async fn draft_11() {
     ratelimit-policy: "burst";q=2;w=10,"daily";q=1000;w=86400
     ratelimit: "burst";r=0;t=10,"daily";r=998
     retry-after: 10
-    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["burst"]}
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["burst"],"retry-after":10}
     "#);
 }
 
@@ -109,7 +109,7 @@ async fn short_windows() {
     ratelimit-policy: "fast";q=1
     ratelimit: "fast";r=0;t=1
     retry-after: 1
-    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["fast"]}
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["fast"],"retry-after":1}
     "#);
 }
 
@@ -141,7 +141,7 @@ async fn draft_7() {
     ratelimit-policy: 2;w=10
     ratelimit: limit=2, remaining=0, reset=10
     retry-after: 10
-    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"],"retry-after":10}
     "#);
 }
 
@@ -190,7 +190,7 @@ async fn legacy() {
     x-ratelimit-remaining: 0
     x-ratelimit-reset: 10
     retry-after: 10
-    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"],"retry-after":10}
     "#);
 }
 
@@ -201,7 +201,7 @@ async fn none() {
     content-type: application/problem+json
     cache-control: no-store
     retry-after: 10
-    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"],"retry-after":10}
     "#);
 }
 
@@ -224,7 +224,7 @@ async fn layers_within_layers() {
     ratelimit: "route";r=0;t=60
     ratelimit: "router";r=7;t=60
     retry-after: 60
-    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["route"]}
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["route"],"retry-after":60}
     "#);
 }
 

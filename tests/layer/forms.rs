@@ -1,6 +1,6 @@
 //! The forms of a layer's own answers, as they are on the wire, and when a denial says to come again.
 
-use tidegate::callback::Form;
+use tidegate::callback::{Form, Problem};
 
 use crate::*;
 
@@ -425,4 +425,34 @@ async fn a_status_of_http_whatever_was_asked() {
         };
         assert_eq!(seen, [expected; 5], "{case}");
     }
+}
+
+/// The document has the seconds of its field, whoever makes it, behind their jitter and bound.
+#[tokio::test]
+async fn the_document_has_the_seconds_of_its_field() {
+    let of = |hours: u32| owned_rule("p", 1, 3_600 * hours * SECOND).with_retry_after_jitter(100);
+    let panics = async |_: Denied| -> () { panic!("a mistake") };
+    let denied = used_up(of(1)).await;
+    let failing = RateLimitLayer::from_rule(of(1)).store(no_store());
+    let mut all = std::collections::HashSet::new();
+    for (layer, status, shortest, longest) in [
+        (denied.clone(), 429, 3_600, 7_200),
+        (denied.clone().degrade(Problem), 429, 3_600, 7_200),
+        (denied.degrade_fn(panics), 500, 3_600, 7_200),
+        (used_up(of(600)).await, 429, 2_147_483, 2_147_483),
+        (failing.clone(), 503, 1, 2),
+        (failing.clone().on_error(Problem), 503, 1, 2),
+    ] {
+        for _ in 0..20 {
+            let answer = ask(&layer, Method::POST, "/p", "").await;
+            assert_eq!(answer.status(), status);
+            let field = number(answer.headers(), "retry-after");
+            let document: serde_json::Value =
+                serde_json::from_str(&text(answer).await).expect("JSON");
+            assert_eq!(document["retry-after"], field, "{document}");
+            assert!((shortest..=longest).contains(&field), "{document}");
+            all.insert(field);
+        }
+    }
+    assert!(all.len() > 40, "there is jitter");
 }

@@ -63,7 +63,7 @@ async fn a_callback_that_proceeds_gets_the_default() {
 /// it is a denial, which costs nothing.
 #[tokio::test(start_paused = true)]
 async fn a_call_to_a_partner_has_no_turn() {
-    const PROBLEM: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Request cannot be satisfied due to temporary server capacity constraints","status":503,"detail":"A service behind is busy"}"##;
+    const PROBLEM: &str = r##"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Request cannot be satisfied due to temporary server capacity constraints","status":503,"detail":"A service behind is busy","retry-after":60}"##;
     const CONNECT: &str = r#"{"code":"unavailable","message":"a service behind is busy"}"#;
     const JSON_RPC: &str = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"a service behind is busy"}}"#;
     let teapot: Change = |limits| limits.degrade_fn(async |_| TEAPOT);

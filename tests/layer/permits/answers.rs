@@ -51,7 +51,7 @@ async fn draft_11_has_a_unit_and_no_window() {
     ratelimit-policy: "export";q=60;w=60,"export-concurrent";q=1;qu="concurrent-requests"
     ratelimit: "export";r=59,"export-concurrent";r=0
     retry-after: 3
-    {"type":"https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy","title":"As many requests as may run at a time are in progress","status":429,"violated-policies":["export-concurrent"],"max-concurrent":[1]}
+    {"type":"https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy","title":"As many requests as may run at a time are in progress","status":429,"violated-policies":["export-concurrent"],"max-concurrent":[1],"retry-after":3}
     "#);
 }
 
@@ -119,7 +119,7 @@ async fn a_used_up_quota_is_told_as_one() {
     ratelimit-policy: "export";q=1;w=60,"export-concurrent";q=1;qu="concurrent-requests"
     ratelimit: "export";r=0;t=60,"export-concurrent";r=0
     retry-after: 60
-    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["export","export-concurrent"]}
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["export","export-concurrent"],"retry-after":60}
     "#);
 }
 
@@ -172,7 +172,7 @@ async fn each_busy_policy_has_its_number() {
     ratelimit-policy: "export-user";q=1;qu="concurrent-requests","export-all";q=2;qu="concurrent-requests"
     ratelimit: "export-user";r=0,"export-all";r=1
     retry-after: 1
-    {"type":"https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy","title":"As many requests as may run at a time are in progress","status":429,"violated-policies":["export-user"],"max-concurrent":[1]}
+    {"type":"https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy","title":"As many requests as may run at a time are in progress","status":429,"violated-policies":["export-user"],"max-concurrent":[1],"retry-after":1}
     "#);
 }
 
