@@ -32,7 +32,7 @@ pub struct Warning {
     /// The path that it is about; `None` if it is about the store.
     pub path: Option<Arc<str>>,
     /// Whether the second text of its kind says it.
-    is_second: bool,
+    pub(crate) is_second: bool,
     /// The header field, the setting or the plan that it is about.
     pub name: Option<Cow<'static, str>>,
 }
@@ -93,10 +93,15 @@ kinds! {
     /// such as a bearer token or the field `Authorization`, or what the client makes up, such as a
     /// cookie, a field named like a session, a device or a token, a host, a method, or a field in
     /// front of another [alternative](crate::KeyExtractor::or): each guess may be a key of its own,
-    /// so that none fails often enough.
+    /// so that none fails often enough. Or it has [successes](crate::rule::Lockout::reset_on), and
+    /// its key is an address, alone, beside a field or as an alternative: a success of one's own
+    /// ends the failures of all guesses from there.
     LockoutOfGuesses = "{path:?} locks out by {name}, and each guess may have another, so none is \
         ever locked out: count by who is guessed, such as BasicUser (in a file \"basic-user\"), by \
-        an Extension that a layer outside has verified, or by the client's address alone";
+        an Extension that a layer outside has verified, or by the client's address alone"
+        or "{path:?} locks out by an address, and a success from there ends the failures, so who has \
+        an account guesses without a bound: count by who is guessed, such as BasicUser (in a file \
+        \"basic-user\"), alone or paired with the address, or take reset-on out";
     /// A rule [locks out](crate::Rule::with_lockout), and it or the error callback lets requests
     /// through where the store gives no decision:
     /// [`OnError::Proceed`](crate::rule::OnError::Proceed), [`FailOpen`](crate::FailOpen), or

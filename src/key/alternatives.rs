@@ -98,12 +98,12 @@ impl KeyExtractor for Alternatives {
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        let mut all = self.0.iter();
-        let found = all.find_map(|it| it.extractor.warning(fields));
+        let found = self.0.iter().filter_map(|it| it.extractor.warning(fields));
         // A field before another alternative is none that each guess needs.
         let mut others = self.0.iter().rev().skip(1);
         let field = others.find(|it| it.mark.starts_with("header.") && fields.is_empty());
-        found.or_else(|| Some(Warning::of_guesses(&field?.mark)))
+        let of_field = field.map(|it| Warning::of_guesses(&it.mark));
+        found.chain(of_field).min_by_key(|it| it.is_second)
     }
 
     fn or(mut self, other: impl KeyExtractor) -> Alternatives {

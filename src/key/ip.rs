@@ -195,6 +195,9 @@ impl KeyExtractor for PeerIp {
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        if fields.is_empty() {
+            return Some(Warning::of_guesses(&self.mark()).second());
+        }
         let field = proxy_field(fields)?;
         Some(Warning::named(WarningKind::PeerIpBehindProxy, field))
     }
@@ -457,18 +460,18 @@ impl KeyExtractor for ClientIp {
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
         let about = |kind| Some(Warning::with_name(kind, self.field.name()));
         let before = match &self.trust {
-            Trust::Hops(proxies) => proxies.checked_sub(1)?,
+            Trust::Hops(proxies) if !fields.is_empty() => proxies.checked_sub(1)?,
             Trust::Networks(it) if it.iter().any(is_too_wide) => {
                 return about(WarningKind::WideTrust);
             }
             Trust::Networks(_) if self.silent.is_found() => return about(WarningKind::SilentProxy),
-            Trust::Networks(_) => return None,
-            Trust::Nobody => return PeerIp.warning(fields),
+            Trust::Networks(_) if !fields.is_empty() => return None,
+            _ => return PeerIp.warning(fields),
         };
         let addresses = self.field.hops(fields).map_while(|hop| hop);
         let mut are_public = addresses.skip(before).map(is_public);
         match (are_public.next(), are_public.next()) {
-            (None, _) if !fields.is_empty() => about(WarningKind::WrongHops),
+            (None, _) => about(WarningKind::WrongHops),
             (Some(false), Some(true)) => about(WarningKind::WrongHops).map(Warning::second),
             _ => None,
         }

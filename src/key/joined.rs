@@ -8,7 +8,7 @@ use http::request::Parts;
 use super::key::Key;
 use super::key_extractor::{Everyone, KeyExtractor};
 use crate::error::KeyError;
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningKind};
 
 /// A list of extractors. The parts of their keys, in the order of the list, make one key.
 ///
@@ -54,9 +54,7 @@ impl KeyExtractor for Joined {
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        self.0
-            .iter()
-            .find_map(|extractor| extractor.warning(fields))
+        warning_of(self.0.iter().map(|it| &**it), fields)
     }
 }
 
@@ -77,6 +75,18 @@ fn find_all(
         joined = joined.zip(part?).map(|(key, part)| key.join(&part));
     }
     Ok(joined)
+}
+
+/// The worst mistake of a part. Beside who is guessed an address is none.
+fn warning_of<'a>(
+    mut parts: impl Iterator<Item = &'a dyn KeyExtractor> + Clone,
+    fields: &HeaderMap,
+) -> Option<Warning> {
+    let found = parts.clone().filter_map(|it| it.warning(fields));
+    let found = found.min_by_key(|it| it.is_second)?;
+    let is_of_address = found.kind == WarningKind::LockoutOfGuesses && found.is_second;
+    let is_name = |it: &str| ["basic-user", "custom"].contains(&it) || it.starts_with("extension.");
+    (!is_of_address || !parts.any(|it| is_name(&it.mark()))).then_some(found)
 }
 
 macro_rules! impl_for_tuple {
@@ -101,7 +111,7 @@ macro_rules! impl_for_tuple {
             fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
                 #[allow(non_snake_case)]
                 let ($($extractor,)+) = self;
-                None$(.or_else(|| $extractor.warning(fields)))+
+                warning_of([$($extractor as &dyn KeyExtractor),+].into_iter(), fields)
             }
         }
     };

@@ -109,7 +109,8 @@ impl Lockout {
     }
 
     /// Which responses are successes. Default: none, since a page that is shown, or a login of the
-    /// attacker under the same address, would end failures as well.
+    /// attacker under the same address, would end failures as well: by an address it is a
+    /// [warning](Kind::LockoutOfGuesses).
     #[must_use]
     pub fn reset_on<'a>(mut self, outcomes: impl IntoIterator<Item = &'a str>) -> Self {
         self.outcomes[1] = Some(Outcomes::of_lockout(outcomes));
@@ -223,8 +224,9 @@ impl Rule {
         let of_burst = |it| Warning::with_name(Kind::LockoutOfBursts, it);
         let burst = lockout.burst(settings).map(of_burst);
         let found = [of_key, open, burst].into_iter().flatten();
+        let resets = self.lockout_outcomes()[1].is_some_and(Outcomes::have_status);
         // A layer tells that one, with its first request.
-        let found = found.filter(|it| it.kind != Kind::WideTrust);
+        let found = found.filter(|it| it.kind != Kind::WideTrust && (resets || !it.is_second));
         found.map(|it| it.about(self.path())).collect()
     }
 

@@ -989,6 +989,61 @@ async fn a_lockout_of_guesses() {
     assert_eq!(log.lines().len(), 1);
 }
 
+/// A success of one's own would end the failures of all guesses from an address. Offices behind one
+/// address stay possible, and who is guessed may stand beside it.
+#[tokio::test]
+async fn a_success_of_ones_own_ends_guesses() {
+    let log = Log::start();
+    for (key, expected) in [
+        ("'peer-ip'", "address"),
+        ("'client-ip/24'", "address"),
+        ("['peer-ip', 'header:x-tenant']", "address"),
+        ("'basic-user | client-ip'", "address"),
+        ("'header:x-user | peer-ip'", "header:x-user"),
+        ("['client-ip', 'bearer']", "bearer"),
+        ("['basic-user', 'client-ip']", ""),
+        ("'basic-user'", ""),
+        ("'header:x-user'", ""),
+        ("'everyone'", "would lock everyone out"),
+        ("['everyone', 'everyone']", "would lock everyone out"),
+        ("'basic-user | everyone'", "would lock everyone out"),
+    ] {
+        let lockout = LOCKOUT.replace("on = ", "reset-on = ['2xx'], on = ");
+        let rule = format!("[rules.login]\nmax-count = 9\nwindow = '1m'\nkey = {key}\n{lockout}");
+        let limits = match Limits::from_toml(&format!("client-ip = {{ hops = 1 }}\n{rule}")) {
+            Err(error) if key.contains("client-ip") => panic!("{error}"),
+            Err(_) => Limits::from_toml(&rule),
+            valid => valid,
+        };
+        let told = match limits {
+            Ok(limits) => limits.warnings().iter().map(ToString::to_string).collect(),
+            Err(error) => vec![error.to_string()],
+        };
+        assert_eq!(
+            told.len(),
+            usize::from(!expected.is_empty()),
+            "{key}: {told:?}"
+        );
+        assert!(
+            told.iter().all(|it| it.contains(expected)),
+            "{key}: {told:?}"
+        );
+        assert!(log.lines().len() <= 1, "{key}");
+    }
+    let of_code = |key: Arc<dyn KeyExtractor>| {
+        let lockout = Lockout::after(3).hold([kit::HOUR]).on(["401"]);
+        let rule = kit::per_hour("login", 9).with_key(key);
+        let limits = limits([rule.with_lockout(lockout.reset_on(["2xx"])).expect("valid")]);
+        limits
+            .warnings()
+            .iter()
+            .any(|it| it.to_string().contains("BasicUser"))
+    };
+    let user = Extension::new(|user: &PeerAddr| user.0.ip());
+    let named = of_code(Arc::new((PeerIp, BasicUser))) || of_code(Arc::new((user, PeerIp)));
+    assert!(!named && of_code(Arc::new((PeerIp, Header::new("x-tenant")))));
+}
+
 /// The same of keys from code, alone, joined, of a subject and of a layer.
 #[tokio::test]
 async fn a_lockout_of_guesses_in_code() {
