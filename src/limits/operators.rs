@@ -250,9 +250,30 @@ impl Limits {
             trace::event!(info: path, key, row, by, note, seconds, "a key is {what}");
             return Ok(true);
         }
-        trace::event!(warn: path, key, row, by, note, seconds,
+        let meant = self.other_mark(path, &said.key).await;
+        trace::event!(warn: path, key, row, by, note, seconds, meant,
             "a key is {what} that no request had lately: is it the one?");
         Ok(false)
+    }
+
+    /// What the log calls a key that requests had lately, and that has the mark of another alternative.
+    async fn other_mark(&self, path: &str, name: &str) -> Option<String> {
+        let rule = self.rules().guard().find(path).cloned()?;
+        let (subject, text) = Key::split_subject(name);
+        let subject = subject.unwrap_or_default();
+        let value = Key::from_text(text.rsplit_once('|').map_or(text, |(_, value)| value))?;
+        let extractors = self.single_extractors(&rule, &subject);
+        let marked = extractors.iter().map(|it| it.marked(value.clone()));
+        for key in marked
+            .chain([value.clone()])
+            .map(|it| it.with_subject(&subject))
+        {
+            if key.as_str() != name && self.is_used(path, key.as_str()).await {
+                let (shown, row) = self.member.named_key(path, key.as_str());
+                return Some(shown.unwrap_or(row));
+            }
+        }
+        None
     }
 
     /// Whether requests of this key, by its name, count or were denied lately; true also if nobody
@@ -287,12 +308,7 @@ impl Limits {
     /// Whether no request of this rule has this key of an address: it counts addresses by networks of
     /// another size, and by nothing that may make such a key.
     fn is_nobodys_address(&self, rule: &Rule, subject: &str, key: &Key) -> bool {
-        let subject = rule.subjects().iter().find(|it| it.name() == subject);
-        let mut extractors = self.extractors_of(rule.path(), Some(rule), subject);
-        let alternatives = extractors.iter().flat_map(|it| it.alternatives());
-        let alternatives: Vec<_> = alternatives.collect();
-        extractors.retain(|it| it.alternatives().is_empty());
-        extractors.extend(alternatives);
+        let extractors = self.single_extractors(rule, subject);
         let is_by_network = |it: &Arc<dyn KeyExtractor>| it.mark() == "client-ip";
         extractors.iter().any(is_by_network)
             && extractors
@@ -301,6 +317,17 @@ impl Limits {
                     Some(made) => made != *key,
                     None => is_by_network(it),
                 })
+    }
+
+    /// What makes the keys of this subject, each alternative by itself.
+    fn single_extractors(&self, rule: &Rule, subject: &str) -> Vec<Arc<dyn KeyExtractor>> {
+        let subject = rule.subjects().iter().find(|it| it.name() == subject);
+        let mut extractors = self.extractors_of(rule.path(), Some(rule), subject);
+        let alternatives = extractors.iter().flat_map(|it| it.alternatives());
+        let alternatives: Vec<_> = alternatives.collect();
+        extractors.retain(|it| it.alternatives().is_empty());
+        extractors.extend(alternatives);
+        extractors
     }
 
     /// What makes the keys of a path, or of a subject of its rule: in layers with a key of their

@@ -684,6 +684,51 @@ async fn a_key_with_a_plan_of_another_process_is_known() {
     }
 }
 
+/// A key that is written as a text without its mark, or with that of another rule, is none of a
+/// request: the one that it should have been is named.
+#[tokio::test(start_paused = true)]
+async fn the_key_that_is_meant_is_told() {
+    let one = per_minute("one", 4).with_key(Header::new("x-user"));
+    let two = per_minute("two", 4).with_key(Header::new("x-user").or(PeerIp));
+    let both = [
+        Subject::new("who", Header::new("x-user").or(PeerIp)),
+        Subject::new("all", Everyone),
+    ];
+    let both = Rule::joint("both", both.map(|it| it.limit(Quota::per_minute(4)))).expect("valid");
+    let limits = kit::limits([one, two, both], paused());
+    let _page = limits.page().show_keys().router();
+    for path in ["one", "two", "both"] {
+        let app = app_at("/", limits.layer(path));
+        assert_eq!(
+            call(&app, request("/", "x-user: alice")).await.status(),
+            200
+        );
+    }
+    let log = Log::start();
+    let key = |name: &str| Key::from(name);
+    let user = |name| Header::new("x-user").marked(key(name));
+    let cookie = tidegate::key::Cookie::new("id").marked(key("alice"));
+    for (path, key, meant) in [
+        ("two", key("alice"), "header.x-user|alice"),
+        ("one", user("alice"), "alice"),
+        ("two", cookie, "header.x-user|alice"),
+        ("both", key("alice"), "who>header.x-user|alice"),
+        ("two", user("alice"), ""),
+        ("two", key("bob"), ""),
+        ("one", user("bob"), ""),
+    ] {
+        let keys = match path {
+            "both" => [("who", key)].into(),
+            _ => SubjectKeys::from(key),
+        };
+        done(limits.block(path, keys, HOUR, "ops")).await;
+        let lines = log.lines().join("\n");
+        let expected = format!("meant={meant:?}");
+        assert_eq!(lines.contains("meant="), !meant.is_empty(), "{lines}");
+        assert!(meant.is_empty() || lines.contains(&expected), "{lines}");
+    }
+}
+
 /// Also for requests that wait already; and a raise may leave too little for a request to ever fit.
 #[tokio::test(start_paused = true)]
 async fn those_that_wait_are_blocked_and_a_small_raise_is_never() {
