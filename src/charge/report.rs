@@ -150,6 +150,10 @@ impl Charge {
             Some(count) if count.name_in_store().has_key() => {
                 let mut charge = self.clone();
                 charge.stop_keeping_open();
+                let state = self.inner.path.as_ref();
+                if let Some(state) = state.filter(|_| matches!(change, Change::Failed { .. })) {
+                    state.counters.failures.add(1);
+                }
                 self.inner.refunds.report(OutcomeReport {
                     charge,
                     change,

@@ -41,8 +41,8 @@
 //! first. The first denial ends it, and what the layers outside of it have charged stays charged
 //! ([`Charges`](crate::store::Charges) on the response can give it back). So put the limit for each
 //! client outside of the limit for all clients together: a client that is denied uses up nothing of
-//! the others. Authentication goes outside of a layer whose key is the user, CORS outside of
-//! everything, or browsers show an error of CORS in place of the 429.
+//! the others. Authentication goes outside of a layer whose key is the user, a layer with
+//! [`lockout`](crate::Rule::with_lockout) outside of authentication, CORS outside of everything, or browsers show an error of CORS in place of the 429.
 //!
 //! [`Headers::Draft11`] has an item for each layer's quotas; the other fields show the tightest
 //! limit of all layers. A store that gives no answer costs a request one time-out, not one for each

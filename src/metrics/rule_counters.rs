@@ -28,6 +28,8 @@ pub(crate) struct RuleCounters {
     near_limit_ratio: NearLimit,
     /// Requests of a path without a rule.
     pub(crate) unmatched: AtomicCounter,
+    /// Requests that have failed, under a lock-out.
+    pub(crate) failures: AtomicCounter,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
     /// When a line about denials is due.

@@ -42,7 +42,8 @@
 //! `reset_in_s`. Quotas of the calendar have `per`, such as `month`, and a `zone`. `on_hold_s` is
 //! how long the partner of an `outgoing` rule still wants no calls, `locked_out_s` how long the key
 //! is still locked out after failures, and `locked_out_times` how many times in a row it was, or
-//! null where a fallback answers. `waiting` lists, of each rule with `fair-by`, the five values
+//! null where a fallback answers. `failures` counts those of a rule with a lock-out since the start,
+//! in this process. `waiting` lists, of each rule with `fair-by`, the five values
 //! whose requests wait longest, and how many wait; `key` is empty for those without a value.
 //! `waiting_unknown_in` processes of an older version do not say it. A key that is `everyone` is
 //! that of all requests together.
@@ -65,7 +66,7 @@
 //!    "subjects":[],"plans":["pro"],
 //!    "total":{"allowed":9,"denied":4,"shadow":0,"errors":0,"near":1,"let_through":0,"units":9,
 //!      "refunded":0,"proceeded":0,"waiting":0,"longest_wait_ms":0,"waited":0,"blocked":0},
-//!    "denied_by":[{"name":"login","denials":4}],
+//!    "denied_by":[{"name":"login","denials":4}],"failures":null,
 //!    "quotas_of_plans":[[]],"allowed":[2,0],"denied":[1,3],"shadow":[0,0],
 //!    "errors":[0,0],"near":[0,0],"let_through":[0,0],"mean_us":[310,0],"p99_us":[500,0]}]}
 //! ```

@@ -129,11 +129,10 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
     let states = lock(&limits.paths.states);
     let shown = history.paths().into_iter().filter_map(|path| {
         let rule = rules.find(path)?;
-        let mut shown = rule_json(
-            rule,
-            rules.get(path).is_some(),
-            &states.get(path)?.snapshot(rule),
-        );
+        let state = states.get(path)?;
+        let mut shown = rule_json(rule, rules.get(path).is_some(), &state.snapshot(rule));
+        let failures = state.counters.failures.get();
+        shown["failures"] = rule.counts_failures().then_some(failures).into();
         let rates = history.last(path, step, number as usize);
         for (at, name) in series().enumerate() {
             shown[name] = rates.iter().map(|rates| rates[at]).collect();

@@ -178,6 +178,8 @@ impl Rule {
     /// [forgotten](Lockout::forget_after), failures of requests that were admitted before it count
     /// again.
     ///
+    /// A layer with a lock-out stands outside of authentication: inside it sees no failure.
+    ///
     /// A request that is dropped before its response counts nothing, and stays charged; code that
     /// delays a refusal says `failed()` first. While the store gives no answer, a failure is told
     /// again for as long as [`within`](Lockout::within), 4,096 of them in a process at a time; those

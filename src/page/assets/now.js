@@ -136,7 +136,7 @@ function words({ quotas, plans, quotas_of_plans: ofPlans }) {
 }
 
 /** What is rare is said only when it happened. */
-function rare({ total, denied_by: by, quotas }) {
+function rare({ total, denied_by: by, quotas, failures }) {
   const said = [];
   const add = (number, what) => number > 0 && said.push(`${grouped(number)} ${what}`);
   if (by.length > 1 || quotas.length > 1) {
@@ -149,5 +149,9 @@ function rare({ total, denied_by: by, quotas }) {
   add(total.longest_wait_ms, "ms the longest wait");
   add(total.waited, "waited");
   add(total.blocked, "blocked by an operator");
+  if (failures !== null) said.push(`failures since the start: ${grouped(failures)}`);
+  if (failures === 0 && total.allowed >= 1_000) {
+    said.push("a layer with a lockout that sees no failure may stand inside of authentication");
+  }
   return said.join(" · ");
 }
