@@ -99,9 +99,9 @@ kinds! {
     LockoutOfGuesses = "{path:?} locks out by {name}, and each guess may have another, so none is \
         ever locked out: count by who is guessed, such as BasicUser (in a file \"basic-user\"), by \
         an Extension that a layer outside has verified, or by the client's address alone"
-        or "{path:?} locks out by an address, and a success from there ends the failures, so who has \
-        an account guesses without a bound: count by who is guessed, such as BasicUser (in a file \
-        \"basic-user\"), alone or paired with the address, or take reset-on out";
+        or "{path:?} locks out by an address, and a success from there ends the failures, so who \
+        has an account guesses without a bound: count by who is guessed, such as BasicUser (in a \
+        file \"basic-user\"), alone or paired with the address, or take reset-on out";
     /// A rule [locks out](crate::Rule::with_lockout), and it or the error callback lets requests
     /// through where the store gives no decision:
     /// [`OnError::Proceed`](crate::rule::OnError::Proceed), [`FailOpen`](crate::FailOpen), or
@@ -113,8 +113,9 @@ kinds! {
     /// as many requests of a key in ten seconds as may fail, and nothing bounds how many of them
     /// run [at a time](crate::Rule::with_max_concurrent). The number is named.
     LockoutOfBursts = "{path:?} locks out, but its quotas admit {name} requests of a key in 10 s, \
-        and so many guesses at a time: add a smaller quota, such as {{ max-count = 20, window = \
-        \"1m\" }}, or max-concurrent = 2 for a login form";
+        and so many guesses at a time: add max-concurrent = 2 for a login form, for API keys as \
+        many as their own clients run at a time, or a quota such as {{ max-count = 20, window = \
+        \"1m\" }}";
     /// New rules have ended the holds of a rule that [locks out](crate::Rule::with_lockout), or is
     /// [outgoing](crate::Rule::with_outgoing): its algorithm, prefix or subject changed, and with
     /// it what a store names its counts. It is logged, and not listed.

@@ -38,6 +38,10 @@ export class Fleet {
     // This one first, and then those that somebody has to look at.
     const rank = (it) => (it.this ? 0 : isWell(it) ? 2 : 1);
     items.sort((a, b) => rank(a) - rank(b) || (a.process < b.process ? -1 : 1));
+    // What all have, such as a warning about a rule, is said once.
+    const [first, ...others] = items.map((it) => it.warnings);
+    const isShared = (text) => first.includes(text) && others.every((it) => it.includes(text));
+    items.slice(1).forEach((it) => (it.warnings = it.warnings.filter((text) => !isShared(text))));
     this.rows.show(items, (it) => it.process, this.isOpen ? Infinity : FEW);
     showFold(this.all, processes.length, FEW, this.isOpen, "processes");
     say(byId("fleet-count"), shared ? grouped(processes.length) : "");
