@@ -1186,7 +1186,12 @@ fn a_lockout_of_bursts() {
             "" => assert_eq!(limits.warnings(), [], "{quotas}"),
             _ => {
                 let expected = format!("LockoutOfBursts login {guesses}");
-                says(&limits, &expected, &["max-concurrent = 2"], &quotas);
+                says(
+                    &limits,
+                    &expected,
+                    &["max-concurrent = 2", "API keys"],
+                    &quotas,
+                );
             }
         }
     }
