@@ -302,11 +302,12 @@ impl Call {
             self.keys.clone()
         };
         let rule = gate.rule_or_count()?;
-        gate.inspect(&rule, None);
         if !self.says_plan {
             gate.inspect_plan(&rule);
         }
-        let outcome = match self.take(&gate, rule, keys) {
+        let take = self.take(&gate, rule, keys);
+        gate.inspect(None, take.as_ref().ok());
+        let outcome = match take {
             Ok(take) => {
                 let anew = |rule| self.take(&gate, rule, self.keys.clone());
                 let deciding = gate.decide(take, None);

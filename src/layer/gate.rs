@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use http::Request;
@@ -11,6 +11,7 @@ use super::decisions::{Decider, Outcome, RuleSource};
 use super::options::Options;
 use crate::callback::{Cause, Panicked, caught};
 use crate::error::{KeyError, KeyErrorKind};
+use crate::key::silent_peers::FOUND;
 use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::metrics::RuleSnapshot;
 use crate::rule::{Exemptions, Plan, Rule, SharedRules};
@@ -85,16 +86,18 @@ impl Gate {
         let Some(rule) = self.rule_or_count() else {
             return (Ok(Action::Pass), request);
         };
-        self.inspect(&rule, Some(request.headers()));
         // A request whose head is not read stays in one piece: taking it apart and putting it
         // together again is a good part of what a decision costs.
         if !self.reads_head(&rule, &request) {
             let take = Take::new(rule, Key::default());
+            self.inspect(Some(request.headers()), Some(&take));
             let deciding = self.decide(take, Some(request.extensions()));
             return (self.act_when_decided(deciding), request);
         }
         let (mut head, body) = request.into_parts();
-        let begun = match self.read_head(rule, &mut head) {
+        let take = self.read_head(rule, &mut head);
+        self.inspect(Some(&head.headers), take.as_ref().ok());
+        let begun = match take {
             Ok(take) => self.act_when_decided(self.decide(take, Some(&head.extensions))),
             Err(action) => Ok(*action),
         };
@@ -213,7 +216,10 @@ impl Gate {
         head: &Parts,
     ) -> OrAction<Key> {
         let key = caught("key extractor", rule.path(), || extractor.extract(head))?;
-        self.inspect_again(rule, &head.headers);
+        if FOUND.take() {
+            // The inspection that follows is as that of the second request.
+            self.inspected.fetch_min(1, Ordering::Relaxed);
+        }
         key.map_err(|error| self.without_key(rule, extractor, error))
     }
 

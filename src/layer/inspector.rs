@@ -7,8 +7,7 @@ use super::decisions::{RuleSource, Warnings};
 use super::gate::Gate;
 use crate::callback::caught;
 use crate::charge::Permit;
-use crate::key::silent_peers::FOUND;
-use crate::key::{KeyExtractor, has_token};
+use crate::key::{Key, KeyExtractor, has_token};
 use crate::rule::{Rule, may_be_everyone};
 use crate::store::Store;
 use crate::take::Take;
@@ -22,21 +21,13 @@ const EVERY: u32 = 64;
 const LAST: u32 = 10_000;
 
 impl Gate {
-    /// Looks for mistakes in the set-up that a request with these fields shows, if it is one of the
-    /// first requests. Code that asks without a request has no fields.
+    /// Looks for mistakes in the set-up that a request with these fields shows, and its take if
+    /// there is one, if it is one of the first requests, or its extractor has just found something
+    /// by many of them. Code that asks without a request has no fields.
     #[inline]
-    pub(super) fn inspect(&self, rule: &Rule, fields: Option<&HeaderMap>) {
+    pub(super) fn inspect(&self, fields: Option<&HeaderMap>, take: Option<&Take>) {
         if self.inspected.load(Ordering::Relaxed) < LAST {
-            self.inspect_first(rule, fields);
-        }
-    }
-
-    /// Looks again if the extractor has just found something by many requests.
-    pub(super) fn inspect_again(&self, rule: &Rule, fields: &HeaderMap) {
-        if FOUND.take() {
-            // As if it were the second request: the first one has a task of its own.
-            self.inspected.store(1, Ordering::Relaxed);
-            self.inspect_first(rule, Some(fields));
+            self.inspect_first(fields, take);
         }
     }
 
@@ -53,7 +44,7 @@ impl Gate {
 
     /// Looks whether one of the first checks lacks the plan that a request would have.
     pub(super) fn inspect_plan(&self, rule: &Rule) {
-        if self.inspected.load(Ordering::Relaxed) <= ALL
+        if self.inspected.load(Ordering::Relaxed) < ALL
             && let Some(setter) = self.options.plan_setter(rule)
         {
             let warning = Warning::named(WarningKind::PlanOfCheck, setter);
@@ -61,26 +52,8 @@ impl Gate {
         }
     }
 
-    /// Looks whether a key of one of the first takes shows a token.
-    #[inline]
-    pub(super) fn inspect_keys(&self, take: &Take) {
-        if self.inspected.load(Ordering::Relaxed) <= ALL {
-            self.inspect_first_keys(take);
-        }
-    }
-
     #[cold]
-    fn inspect_first_keys(&self, take: &Take) {
-        let one = [Some(take.key().clone())];
-        let mut keys = take.keys().unwrap_or(&one).iter().flatten();
-        if keys.any(|key| has_token(key.as_str())) {
-            let warning = Warning::new(WarningKind::ReadableToken);
-            self.decider.warnings.add(warning.about(take.rule().path()));
-        }
-    }
-
-    #[cold]
-    fn inspect_first(&self, rule: &Rule, fields: Option<&HeaderMap>) {
+    fn inspect_first(&self, fields: Option<&HeaderMap>, take: Option<&Take>) {
         let warnings = &self.decider.warnings;
         let number = self.inspected.fetch_add(1, Ordering::Relaxed);
         if number >= ALL && !number.is_multiple_of(EVERY) {
@@ -96,6 +69,16 @@ impl Gate {
             }
             RuleSource::Named { .. } | RuleSource::Fixed(_) => {}
         }
+        let Some(rule) = &self.decider.rule() else {
+            return;
+        };
+        let take = take.filter(|_| number < ALL);
+        let has_token = |key: &Key| has_token(key.as_str());
+        let shows_token = take.is_some_and(|it| match it.keys() {
+            None => has_token(it.key()),
+            Some(keys) => keys.iter().flatten().any(has_token),
+        });
+        let of_token = shows_token.then(|| Warning::new(WarningKind::ReadableToken));
         let (options, subjects) = (&self.options, rule.subjects());
         let warning = |extractor: &dyn KeyExtractor| {
             let find = || extractor.warning(fields?);
@@ -134,7 +117,14 @@ impl Gate {
             false => has_none.then(|| Warning::new(WarningKind::NoKey)),
         };
         let of_hidden = fields.and_then(|_| options.hidden_answers(rule));
-        let found = [of_unused_key, of_exemptions, of_check, of_no_key, of_hidden];
+        let found = [
+            of_token,
+            of_unused_key,
+            of_exemptions,
+            of_check,
+            of_no_key,
+            of_hidden,
+        ];
         let found = of_keys.chain(found.into_iter().flatten()).chain(of_lockout);
         for found in found.chain(Warnings::of_rule(rule, options.extractor(rule))) {
             warnings.add(found.about(rule.path()));

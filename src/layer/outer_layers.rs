@@ -74,7 +74,6 @@ impl Gate {
     /// one: outer layers may have let it wait, or know of an outage.
     #[inline]
     pub(super) fn decide(&self, take: Take, request: Option<&Extensions>) -> Deciding {
-        self.inspect_keys(&take);
         let decider = &self.decider;
         let since = request.filter(|_| decider.waiting.is_on());
         let since = since.and_then(|it| Some(it.get::<WaitingSince>()?.0));
