@@ -337,10 +337,13 @@ impl Call {
         let rule = gate.under(rule, self.plan_value.as_ref().or(self.plan.as_ref()));
         let is_everyone = |subject: &Subject| gate.options.extractor_of(&rule, subject).is_none();
         match keys.take_of_all(Arc::clone(&rule), is_everyone) {
-            Ok(take) if self.fair_by.is_some() || rule.fair_by().is_some() => {
-                Ok(gate.in_lane(take.with_cost(cost), self.fair_by.as_ref()))
+            Ok(take) => {
+                let mut take = take.with_cost(cost);
+                if self.fair_by.is_some() || rule.fair_by().is_some() {
+                    gate.set_lane(&mut take, self.fair_by.as_ref());
+                }
+                Ok(take)
             }
-            Ok(take) => Ok(take.with_cost(cost)),
             // Whatever fails, a shadow rule lets it pass.
             Err(_) if rule.is_shadow() => Err(Outcome::unlimited(rule).into()),
             Err(message) => {

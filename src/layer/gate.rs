@@ -3,12 +3,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use http::Request;
 use http::request::Parts;
+use http::{Extensions, Request};
 
 use super::action::{Action, Begun};
-use super::decisions::{Decider, Outcome, RuleSource};
-use super::options::Options;
+use super::decisions::{Decider, Deciding, Outcome, RuleSource};
+use super::options::{Options, Reads};
+use super::outer_layers::{Outages, WaitingSince};
 use crate::callback::{Cause, Panicked, caught};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::key::silent_peers::FOUND;
@@ -17,7 +18,7 @@ use crate::metrics::RuleSnapshot;
 use crate::rule::{Exemptions, Plan, Rule, SharedRules};
 use crate::take::Take;
 use crate::trace;
-use crate::waiting::lane_of;
+use crate::waiting::{Wait, lane_of};
 use crate::warning::{Warning, WarningKind};
 
 /// Reads the heads of a path's requests, for a layer or for checks, and says what becomes of them.
@@ -88,14 +89,15 @@ impl Gate {
         };
         // A request whose head is not read stays in one piece: taking it apart and putting it
         // together again is a good part of what a decision costs.
-        if !self.reads_head(&rule, &request) {
+        let reads = self.options.reads(&rule);
+        if !self.reads_head(reads, &request) {
             let take = Take::new(rule, Key::default());
             self.inspect(Some(request.headers()), Some(&take));
             let deciding = self.decide(take, Some(request.extensions()));
             return (self.act_when_decided(deciding), request);
         }
         let (mut head, body) = request.into_parts();
-        let take = self.read_head(rule, &mut head);
+        let take = self.read_head(reads, &mut head);
         self.inspect(Some(&head.headers), take.as_ref().ok());
         let begun = match take {
             Ok(take) => self.act_when_decided(self.decide(take, Some(&head.extensions))),
@@ -104,77 +106,82 @@ impl Gate {
         (begun, Request::from_parts(head, body))
     }
 
+    /// Decides about a take that has just arrived, of a request with these extensions, if there is
+    /// one: outer layers may have let it wait, or know of an outage.
+    #[inline]
+    pub(super) fn decide(&self, take: Take, request: Option<&Extensions>) -> Deciding {
+        let decider = &self.decider;
+        let since = request.filter(|_| decider.waiting.is_on());
+        let since = since.and_then(|it| Some(it.get::<WaitingSince>()?.0));
+        let outages = request.and_then(Extensions::get::<Outages>);
+        let outage = outages.and_then(|it| it.of(decider.store()));
+        decider.decide(take, Wait::May(since), outage)
+    }
+
     /// Whether the take of this request depends on its head.
     #[inline]
-    fn reads_head<B>(&self, rule: &Rule, request: &Request<B>) -> bool {
-        let options = &self.options;
+    fn reads_head<B>(&self, of: Reads<'_>, request: &Request<B>) -> bool {
+        let (options, rule) = (&self.options, of.rule);
         let has_exemptions = || !options.exempt.is_empty() || rule.exemptions().is_some();
         let has_choice = || {
             rule.has_plans()
                 || options.plan_value.is_some()
                 || options.plan.is_none() && request.extensions().get::<Plan>().is_some()
         };
-        self.has_key(rule) || options.cost.is_some() || has_exemptions() || has_choice()
-    }
-
-    /// Whether requests are counted by what is in their heads, or take turns by that.
-    fn has_key(&self, rule: &Rule) -> bool {
-        let options = &self.options;
-        !rule.subjects().is_empty()
-            || options.extractor(rule).is_some()
-            || options.fair_by(rule).is_some()
+        of.has_key || options.cost.is_some() || has_exemptions() || has_choice()
     }
 
     /// Exemption, key, cost and quotas of the request with this head. Whatever fails, a shadow rule
     /// lets the request pass.
-    pub(super) fn read_head(self: &Arc<Self>, rule: Arc<Rule>, head: &mut Parts) -> OrAction<Take> {
-        let is_shadow = rule.is_shadow();
-        let mut take = self.try_read_head(rule, head);
-        if is_shadow && take.is_err() {
+    pub(super) fn read_head(self: &Arc<Self>, of: Reads<'_>, head: &mut Parts) -> OrAction<Take> {
+        let mut take = self.try_read_head(of, head);
+        if take.is_err() && of.rule.is_shadow() {
             take = Err(Box::new(Action::Pass));
         }
         take
     }
 
-    fn try_read_head(self: &Arc<Self>, rule: Arc<Rule>, head: &mut Parts) -> OrAction<Take> {
+    fn try_read_head(self: &Arc<Self>, of: Reads<'_>, head: &mut Parts) -> OrAction<Take> {
         for exempt in &self.options.exempt {
-            if caught("exemption", rule.path(), || exempt(head))? {
+            if caught("exemption", of.rule.path(), || exempt(head))? {
                 return Err(Box::new(Action::Pass));
             }
         }
-        self.find_peer(&rule, head)?;
-        if rule.exemptions().is_some_and(|it| it.contain(head)) {
+        self.find_peer(of, head)?;
+        if of.rule.exemptions().is_some_and(|it| it.contain(head)) {
             return Err(Box::new(Action::Pass));
         }
-        let rule = self.choose_plan(rule, head)?;
-        if self.options.fair_by(&rule).is_some() {
-            return self.take_in_lane(rule, head);
+        let rule = self.choose_plan(Arc::clone(of.rule), head)?;
+        let lane = of
+            .fair_by
+            .map(|it| caught("fair_by", rule.path(), || it.extract(head)));
+        let lane = lane.transpose()?;
+        let mut take = self.take_of(rule, of.key, head)?;
+        if let Some(key) = lane {
+            self.set_lane(&mut take, key.ok().as_ref());
         }
-        self.take_of(rule, head)
-    }
-
-    #[inline(never)]
-    fn take_in_lane(self: &Arc<Self>, rule: Arc<Rule>, head: &Parts) -> OrAction<Take> {
-        let extractor = self.options.fair_by(&rule);
-        let key = extractor.map(|it| caught("fair_by", rule.path(), || it.extract(head)));
-        let key = key.transpose()?.and_then(Result::ok);
-        Ok(self.in_lane(self.take_of(rule, head)?, key.as_ref()))
+        Ok(take)
     }
 
     /// Puts a take into the lane of this key of `fair-by`. Those without one have a lane, too.
-    pub(super) fn in_lane(&self, mut take: Take, key: Option<&Key>) -> Take {
+    #[cold]
+    pub(super) fn set_lane(&self, take: &mut Take, key: Option<&Key>) {
         take.ask.lane = Some(lane_of(key.map(Key::hash_in_names)));
         let is_noted = self.decider.path.notes.are_on();
         take.lane_key = is_noted.then(|| key.cloned().unwrap_or_default().into());
-        take
     }
 
     #[inline]
-    fn take_of(self: &Arc<Self>, rule: Arc<Rule>, head: &Parts) -> OrAction<Take> {
+    fn take_of(
+        self: &Arc<Self>,
+        rule: Arc<Rule>,
+        extractor: Option<&dyn KeyExtractor>,
+        head: &Parts,
+    ) -> OrAction<Take> {
         if !rule.subjects().is_empty() {
             return self.take_of_subjects(rule, head);
         }
-        let key = match self.options.extractor(&rule) {
+        let key = match extractor {
             None => Key::default(),
             Some(extractor) => self.key(&rule, extractor, head)?,
         };
@@ -182,30 +189,22 @@ impl Gate {
         Ok(Take::for_key(rule, key, cost))
     }
 
+    /// The take of a joint rule, by the key of each subject.
     #[inline(never)]
     fn take_of_subjects(self: &Arc<Self>, rule: Arc<Rule>, head: &Parts) -> OrAction<Take> {
-        let keys = self.keys_of_subjects(&rule, head)?;
-        let cost = self.cost(&rule, head)?;
-        Ok(Take::joint(rule, keys).with_cost(cost))
-    }
-
-    /// The key of each subject of a joint rule.
-    fn keys_of_subjects(
-        self: &Arc<Self>,
-        rule: &Arc<Rule>,
-        head: &Parts,
-    ) -> OrAction<Box<[Option<Key>]>> {
         let keys = rule.subjects().iter().map(|subject| {
-            let Some(extractor) = self.options.extractor_of(rule, subject) else {
+            let Some(extractor) = self.options.extractor_of(&rule, subject) else {
                 return Ok(Some(Key::default()));
             };
             if !subject.may_be_absent() {
-                return self.key(rule, extractor, head).map(Some);
+                return self.key(&rule, extractor, head).map(Some);
             }
             let key = caught("key extractor", rule.path(), || extractor.find(head))?;
-            key.map_err(|error| self.without_key(rule, extractor, error))
+            key.map_err(|error| self.without_key(&rule, extractor, error))
         });
-        keys.collect()
+        let keys = keys.collect::<OrAction<_>>()?;
+        let cost = self.cost(&rule, head)?;
+        Ok(Take::joint(rule, keys).with_cost(cost))
     }
 
     #[inline(always)]
@@ -262,10 +261,11 @@ impl Gate {
     }
 
     /// Puts what the hook finds where the rule's extractor and its exemptions look for it.
-    fn find_peer(&self, rule: &Rule, head: &mut Parts) -> Result<(), Panicked> {
+    fn find_peer(&self, of: Reads<'_>, head: &mut Parts) -> Result<(), Panicked> {
+        let rule = of.rule;
         let has_exempt_networks = || rule.exemptions().is_some_and(Exemptions::needs_address);
         if let Some(hook) = &self.options.peer
-            && (self.has_key(rule) || has_exempt_networks())
+            && (of.has_key || has_exempt_networks())
             && let Some(peer) = caught("peer hook", rule.path(), || hook.find(&head.extensions))?
         {
             head.extensions.insert(PeerAddr(peer));

@@ -159,7 +159,7 @@ impl Gate {
         let Some(rule) = self.decider.rule().filter(is_shown) else {
             return Ok(None);
         };
-        let (rule, request) = match self.read_head(Arc::clone(&rule), head) {
+        let (rule, request) = match self.read_head(self.options.reads(&rule), head) {
             Ok(request) => (Arc::clone(request.rule()), Some(request)),
             Err(action) if matches!(*action, Action::Pass) => (self.choose_plan(rule, head)?, None),
             Err(action) => return Err(action),

@@ -52,6 +52,17 @@ pub(super) struct WithoutExtensions {
     pub(super) response: bool,
 }
 
+/// What is read from the head of a request under a rule.
+#[derive(Clone, Copy)]
+pub(super) struct Reads<'a> {
+    pub(super) rule: &'a Arc<Rule>,
+    pub(super) key: Option<&'a dyn KeyExtractor>,
+    /// Between whom those that wait are fair.
+    pub(super) fair_by: Option<&'a dyn KeyExtractor>,
+    /// Whether requests are counted by what is in their heads, or take turns by that.
+    pub(super) has_key: bool,
+}
+
 /// Computes the cost of a request from its head.
 type Cost = dyn Fn(&Parts) -> u64 + Send + Sync;
 /// The plan of a request with this head.
@@ -107,10 +118,19 @@ impl Options {
         own.or(self.default_key.as_ref()).map(Arc::as_ref)
     }
 
-    /// Between whom those that wait are fair: the layer's own extractor comes before the rule's.
-    pub(super) fn fair_by<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
-        let own = self.fair_by.as_ref().or(rule.fair_by());
-        own.map(Arc::as_ref)
+    /// What says who asks: the layer's own extractors come before the rule's.
+    #[inline]
+    pub(super) fn reads<'a>(&'a self, rule: &'a Arc<Rule>) -> Reads<'a> {
+        let (key, fair_by) = (
+            self.extractor(rule),
+            self.fair_by.as_ref().or(rule.fair_by()),
+        );
+        Reads {
+            rule,
+            key,
+            fair_by: fair_by.map(Arc::as_ref),
+            has_key: key.is_some() || fair_by.is_some() || !rule.subjects().is_empty(),
+        }
     }
 
     /// That of a subject of a joint rule: its own comes first.

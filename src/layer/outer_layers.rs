@@ -6,13 +6,10 @@ use std::time::Duration;
 use http::Extensions;
 use tokio::time::Instant;
 
-use super::decisions::{Deciding, capabilities};
-use super::gate::Gate;
+use super::decisions::capabilities;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Store;
 use crate::store::capabilities::{DEFAULT_TIMEOUT, ServerId};
-use crate::take::Take;
-use crate::waiting::Wait;
 
 /// When a request began to wait: the time counts in inner layers, too.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +20,7 @@ pub(super) struct WaitingSince(pub(super) Instant);
 /// A request pays for a time-out once: for as long as one time-out, later layers over the same
 /// store do not ask it. Its fallback decides, or they get the same error.
 #[derive(Debug, Clone, Default)]
-struct Outages(Vec<Outage>);
+pub(super) struct Outages(Vec<Outage>);
 
 /// A store that gave no decision to a layer.
 #[derive(Debug, Clone)]
@@ -61,30 +58,12 @@ impl Outage {
             known.push(self);
         }
     }
-
-    /// Why the store gave no decision to an outer layer of the request.
-    #[inline]
-    fn known(request: &Extensions, store: &Arc<dyn Store>) -> Option<Box<StoreError>> {
-        request.get::<Outages>()?.of(store)
-    }
-}
-
-impl Gate {
-    /// Decides about a take that has just arrived, of a request with these extensions, if there is
-    /// one: outer layers may have let it wait, or know of an outage.
-    #[inline]
-    pub(super) fn decide(&self, take: Take, request: Option<&Extensions>) -> Deciding {
-        let decider = &self.decider;
-        let since = request.filter(|_| decider.waiting.is_on());
-        let since = since.and_then(|it| Some(it.get::<WaitingSince>()?.0));
-        let outage = request.and_then(|it| Outage::known(it, decider.store()));
-        decider.decide(take, Wait::May(since), outage)
-    }
 }
 
 impl Outages {
+    /// Why the store gave no decision to an outer layer of the request.
     #[cold]
-    fn of(&self, store: &Arc<dyn Store>) -> Option<Box<StoreError>> {
+    pub(super) fn of(&self, store: &Arc<dyn Store>) -> Option<Box<StoreError>> {
         let (store, now) = (StoreId::new(store), Instant::now());
         let mut known = self.0.iter();
         let outage = known.find(|outage| outage.until > now && outage.store == store);

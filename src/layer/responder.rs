@@ -30,7 +30,7 @@ impl Gate {
         waiting: WaitingTake,
         mut head: Parts,
     ) -> Action {
-        let anew = |rule| self.read_head(rule, &mut head);
+        let anew = |rule| self.read_head(self.options.reads(&rule), &mut head);
         match Deciding::Waiting(waiting)
             .outcome(&self.decider, anew)
             .await
