@@ -9,7 +9,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decisions::{AskedTake, Outcome, RequestPermits, WaitingTake};
+use super::decisions::{Deciding, Outcome, RequestPermits};
 use super::gate::Gate;
 use super::outer_layers::Outage;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
@@ -39,13 +39,10 @@ pub(crate) enum Action {
     Panicked(Panicked),
     /// The error callback has answered.
     Respond(Response),
-    /// The request waits for its turn, and keeps no instance of the inner service ready.
-    WaitForTurn(WaitingTake),
 }
 
-/// How far a request is that has just arrived: what is done with it, or the question about its take.
-/// Until that is answered it keeps the instance of the inner service that was polled ready.
-pub(super) type Begun = Result<Action, AskedTake>;
+/// How far a request is: what its head says is done with it, or the decision about its take.
+pub(super) type Begun = Result<Deciding, Action>;
 
 /// Why a request or a call does not go on.
 #[derive(Clone)]
@@ -136,7 +133,8 @@ impl Admission {
     {
         self.is_answered = true;
         let is_charged = self.answer.is_some() || self.shadow.is_some();
-        let is_read = is_charged && self.gate.decider.reads_response(&self.rule);
+        let gives_back = self.gate.decider.gives_back;
+        let is_read = is_charged && (gives_back || self.rule.reads_response());
         let mut response = if is_read || self.permits.is_some() {
             self.watch_response(response, is_read)
         } else {
@@ -150,8 +148,7 @@ impl Admission {
                 answer.note_length(length.and_then(|it| it.to_str().ok()?.parse().ok()));
             }
             let (options, shown) = (&self.gate.options, answer.settled_decision());
-            let fields = options.headers_of(&self.rule);
-            let fields = fields.show(&self.rule, shown, None, &mut response);
+            let fields = options.show(&self.rule, shown, None, &mut response);
             if !options.without_extensions.response {
                 Answers::add_outer(response.extensions_mut(), answer, fields);
             }

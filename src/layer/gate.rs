@@ -85,7 +85,7 @@ impl Gate {
     #[inline]
     pub(super) fn begin<B>(self: &Arc<Self>, request: Request<B>) -> (Begun, Request<B>) {
         let Some(rule) = self.rule_or_count() else {
-            return (Ok(Action::Pass), request);
+            return (Err(Action::Pass), request);
         };
         // A request whose head is not read stays in one piece: taking it apart and putting it
         // together again is a good part of what a decision costs.
@@ -94,14 +94,14 @@ impl Gate {
             let take = Take::new(rule, Key::default());
             self.inspect(Some(request.headers()), Some(&take));
             let deciding = self.decide(take, Some(request.extensions()));
-            return (self.act_when_decided(deciding), request);
+            return (Ok(deciding), request);
         }
         let (mut head, body) = request.into_parts();
         let take = self.read_head(reads, &mut head);
         self.inspect(Some(&head.headers), take.as_ref().ok());
         let begun = match take {
-            Ok(take) => self.act_when_decided(self.decide(take, Some(&head.extensions))),
-            Err(action) => Ok(*action),
+            Ok(take) => Ok(self.decide(take, Some(&head.extensions))),
+            Err(action) => Err(*action),
         };
         (begun, Request::from_parts(head, body))
     }

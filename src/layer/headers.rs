@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 
+use super::options::Options;
 use crate::charge::Answers;
 use crate::decision::{Decision, QuotaState, Source};
 use crate::rule::headers::{Headers, MAX_RETRY_AFTER};
@@ -23,34 +24,40 @@ static RATELIMITS: [HeaderName; 2] = [RATELIMIT, RATELIMIT_POLICY];
 static RATELIMITS_6: [HeaderName; 4] = [LIMIT, REMAINING, RESET, RATELIMIT_POLICY];
 static X_RATELIMITS: [HeaderName; 3] = [X_LIMIT, X_REMAINING, X_RESET];
 
-impl Headers {
-    /// Writes these fields into a response, in place of those that no inner layer has written, such
-    /// as an upstream's. A handler's own refusal and a callback's answer keep theirs. Returns which
-    /// generations layers have written: a bit for each.
+impl Options {
+    /// Writes the fields that code says, or else the rule's file, into a response, in place of those
+    /// that no inner layer has written, such as an upstream's. A handler's own refusal and a
+    /// callback's answer keep theirs. Returns which generations layers have written: a bit for each.
     pub(super) fn show(
-        self,
+        &self,
         rule: &Rule,
         decision: &Decision,
         retry_after: Option<u64>,
         response: &mut Response,
     ) -> u8 {
-        let (inner, own) = (Answers::fields(response.extensions()), 1 << self as u8);
+        let fields = match rule.is_outgoing() && !decision.is_allowed() {
+            true => Headers::None,
+            false => self.headers.or(rule.answers().headers).unwrap_or_default(),
+        };
+        let (inner, own) = (Answers::fields(response.extensions()), 1 << fields as u8);
         let (status, headers) = (response.status().as_u16(), response.headers_mut());
-        if inner & own == 0 && headers.keys().any(|name| self.names().contains(name)) {
+        if inner & own == 0 && headers.keys().any(|name| fields.names().contains(name)) {
             let grpc = headers.get("grpc-status").map(HeaderValue::as_bytes);
             let is_refusal = matches!((status, grpc), (429 | 503, _) | (_, Some(b"8" | b"14")));
             if is_refusal || !decision.is_allowed() {
                 set_retry_after(retry_after, headers);
                 return inner;
             }
-            for name in self.names() {
+            for name in fields.names() {
                 headers.remove(name);
             }
         }
-        self.write(rule, decision, retry_after, headers);
+        fields.write(rule, decision, retry_after, headers);
         inner | own
     }
+}
 
+impl Headers {
     fn names(self) -> &'static [HeaderName] {
         match self {
             Self::Draft11 | Self::Draft7 => &RATELIMITS,

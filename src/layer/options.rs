@@ -97,11 +97,6 @@ impl Options {
         (self.plan.is_some() && rule.has_plans()).then_some("plan")
     }
 
-    /// Which fields the responses under this rule get: as code says, else its file.
-    pub(super) fn headers_of(&self, rule: &Rule) -> Headers {
-        self.headers.or(rule.answers().headers).unwrap_or_default()
-    }
-
     /// What code says in place of the rule's file, so that the file's value is unused.
     pub(super) fn hidden_answers(&self, rule: &Rule) -> Option<Warning> {
         let of_file = rule.answers();

@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri};
 use tokio::time::Instant;
 
-use super::action::{Action, Admission, Begun, Refusal, forbid_storing, marked};
+use super::action::{Action, Admission, Refusal, forbid_storing, marked};
 use super::decisions::{Deciding, Outcome, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::headers::{set_retry_after, shown_retry_after, whole_seconds};
@@ -20,7 +20,6 @@ use crate::decision::{Decision, QuotaState, Source};
 use crate::error::StoreError;
 use crate::question::CountAsk;
 use crate::rule::Rule;
-use crate::rule::headers::Headers;
 use crate::take::Take;
 
 impl Gate {
@@ -37,17 +36,6 @@ impl Gate {
         {
             Ok(outcome) => self.act(outcome),
             Err(action) => *action,
-        }
-    }
-
-    /// The action of a request whose take is decided, or the question about it.
-    #[inline]
-    #[allow(clippy::result_large_err, reason = "a box would cost an allocation")]
-    pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Begun {
-        match deciding {
-            Deciding::Done(outcome) => Ok(self.act(outcome)),
-            Deciding::Waiting(waiting) => Ok(Action::WaitForTurn(waiting)),
-            Deciding::Asked(asked) => Err(asked),
         }
     }
 
@@ -94,10 +82,10 @@ impl Gate {
     ) -> Result<Option<Admission>, Refusal> {
         self.decider.count(&outcome);
         Ok(Some(match outcome {
-            Outcome::Pass(_, None, permits) if permits.in_shadow.is_none() => return Ok(None),
+            Outcome::Pass(_, None, None) => return Ok(None),
             Outcome::Pass(rule, shadow, permits) => {
                 let mut admitted = self.admit(rule);
-                (admitted.shadow, admitted.permits) = (shadow, permits.boxed());
+                (admitted.shadow, admitted.permits) = (shadow, permits);
                 admitted
             }
             Outcome::Allowed(charge, waiting_since, permits) => {
@@ -121,12 +109,12 @@ impl Gate {
         self: &Arc<Self>,
         charge: Charge,
         waiting_since: Option<Instant>,
-        permits: RequestPermits,
+        permits: Option<Box<RequestPermits>>,
     ) -> Admission {
         let failure = charge.decision().failure();
         let outage = failure.and_then(|failure| self.outage(failure));
         let mut admitted = self.admit(Arc::clone(charge.take().rule()));
-        (admitted.answer, admitted.permits) = (Some(charge), permits.boxed());
+        (admitted.answer, admitted.permits) = (Some(charge), permits);
         (admitted.waiting_since, admitted.outage) = (waiting_since, outage);
         admitted
     }
@@ -323,9 +311,8 @@ impl Gate {
         let (retry_after, soon) = (shown.retry_after, shown.retry_soon);
         let shown = soon.as_ref().unwrap_or(&decision);
         forbid_storing(response.headers_mut());
-        let (own, is_behind) = (self.options.headers_of(rule), rule.is_outgoing());
-        let fields = if is_behind { Headers::None } else { own };
-        fields.show(rule, shown, retry_after, &mut response);
+        let is_behind = rule.is_outgoing();
+        self.options.show(rule, shown, retry_after, &mut response);
         let headers = response.headers_mut();
         grpc::add_details(rule, shown, retry_after, headers);
         // In milliseconds, with the seconds that were added.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::action::{Action, Admission, Begun, marked};
-use super::decisions::AskedTake;
+use super::decisions::{AskedTake, Deciding};
 use super::gate::Gate;
 use super::outer_layers::WaitingSince;
 use super::upload::Upload;
@@ -125,9 +125,13 @@ where
         request: Request<B>,
         gate: &Arc<Gate>,
     ) -> Self {
+        let begun = match begun {
+            Ok(Deciding::Done(outcome)) => Err(gate.act(outcome)),
+            begun => begun,
+        };
         let admitted = match begun {
-            Ok(Action::Pass) => None,
-            Ok(Action::Admit(admitted)) => Some(admitted),
+            Err(Action::Pass) => None,
+            Err(Action::Admit(admitted)) => Some(admitted),
             begun => {
                 // No ready instance is left behind unused: it would keep what it has reserved, such
                 // as a permit of a `ConcurrencyLimit`.
@@ -158,22 +162,31 @@ where
     where
         S: Clone,
     {
-        let admitted = match begun {
-            Err(asked) => {
+        let action = match begun {
+            Ok(Deciding::Asked(asked)) => {
                 kept.arrived = kept.arrived.or(Some(asked.since()));
                 let kept = Some(kept);
                 return Self::Asking { asked, kept };
             }
-            Ok(Action::Pass) => None,
-            Ok(Action::Admit(admitted)) => Some(admitted),
-            Ok(Action::Refuse(refusal)) => {
+            Ok(Deciding::Waiting(waiting)) => {
+                let gate = Arc::clone(&kept.gate);
+                let action = gate.act_after_waiting(waiting, head(&kept.request));
+                return Self::choosing(action, kept);
+            }
+            Ok(Deciding::Done(outcome)) => kept.gate.act(outcome),
+            Err(action) => action,
+        };
+        let admitted = match action {
+            Action::Pass => None,
+            Action::Admit(admitted) => Some(admitted),
+            Action::Refuse(refusal) => {
                 return kept.respond(|gate, form| gate.answer(refusal, form));
             }
-            Ok(Action::Panicked(panicked)) => {
+            Action::Panicked(panicked) => {
                 return kept.respond(|_, form| marked(internal_error(&panicked, form)));
             }
-            Ok(Action::Respond(response)) => return kept.respond(|_, _| response),
-            Ok(Action::Degrade(callback, take, decision)) => {
+            Action::Respond(response) => return kept.respond(|_, _| response),
+            Action::Degrade(callback, take, decision) => {
                 let head = head(&kept.request);
                 let upload = Upload::find(kept.request, &kept.gate);
                 let gate = kept.gate;
@@ -182,15 +195,10 @@ where
                 let response = Box::pin(response);
                 return Self::Answering { response };
             }
-            Ok(Action::Recover(callback, outcome)) => {
+            Action::Recover(callback, outcome) => {
                 let gate = Arc::clone(&kept.gate);
                 let head = head(&kept.request);
                 let action = gate.recover(callback, outcome, head, kept.arrived);
-                return Self::choosing(action, kept);
-            }
-            Ok(Action::WaitForTurn(waiting)) => {
-                let gate = Arc::clone(&kept.gate);
-                let action = gate.act_after_waiting(waiting, head(&kept.request));
                 return Self::choosing(action, kept);
             }
         };
@@ -296,12 +304,12 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Asking { asked, kept } => {
                     let gate = &kept.as_ref().expect(DONE).gate;
-                    let begun = gate.act_when_decided(ready!(asked.poll(&gate.decider, cx)));
-                    ResponseState::after(begun, kept.take().expect(DONE))
+                    let deciding = ready!(asked.poll(&gate.decider, cx));
+                    ResponseState::after(Ok(deciding), kept.take().expect(DONE))
                 }
                 StateProj::Choosing { action, kept } => {
                     let action = ready!(action.as_mut().poll(cx));
-                    ResponseState::after(Ok(action), kept.take().expect(DONE))
+                    ResponseState::after(Err(action), kept.take().expect(DONE))
                 }
                 StateProj::Readying { admitted, kept } => {
                     let service = &mut kept.as_mut().expect(DONE).service;

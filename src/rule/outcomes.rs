@@ -80,6 +80,11 @@ impl Rule {
     pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
         self.settings.refund_on.as_deref()
     }
+
+    /// Whether the response to a request, or the answer to a call, matters.
+    pub(crate) fn reads_response(&self) -> bool {
+        self.outcomes().is_some() || self.counts_failures() || self.is_outgoing()
+    }
 }
 
 /// The outcomes for which a rule gives a request's charge back: see

@@ -45,9 +45,13 @@ use crate::waiting::{QueueId, Wait, Waiter};
 pub(crate) enum Outcome {
     /// No rule limits the request: the late charge of a shadow rule, for refunds by response, and
     /// its permits.
-    Pass(Arc<Rule>, Option<Arc<LateCharge>>, RequestPermits),
+    Pass(
+        Arc<Rule>,
+        Option<Arc<LateCharge>>,
+        Option<Box<RequestPermits>>,
+    ),
     /// The charge, the instant since when the request has waited, if it has, and its permits.
-    Allowed(Charge, Option<Instant>, RequestPermits),
+    Allowed(Charge, Option<Instant>, Option<Box<RequestPermits>>),
     Denied(Take, Decision),
     /// The request is admitted without a decision, by the rule or a callback.
     Proceed(Arc<Rule>, Cause),
@@ -64,8 +68,9 @@ pub(crate) struct RequestPermits {
 
 impl RequestPermits {
     /// `None` if there are none.
-    pub(crate) fn boxed(self) -> Option<Box<Self>> {
-        (self.own.is_some() || self.in_shadow.is_some()).then(|| Box::new(self))
+    pub(super) fn of(own: Option<Permit>, in_shadow: Option<LatePermit>) -> Option<Box<Self>> {
+        let are_some = own.is_some() || in_shadow.is_some();
+        are_some.then(|| Box::new(Self { own, in_shadow }))
     }
 }
 
@@ -122,7 +127,7 @@ pub(crate) struct WaitingTake {
 impl Outcome {
     /// Nothing limits the request or call.
     pub(crate) fn unlimited(rule: Arc<Rule>) -> Self {
-        Self::Pass(rule, None, RequestPermits::default())
+        Self::Pass(rule, None, None)
     }
 
     /// What the rule says where the store has failed.
@@ -302,12 +307,7 @@ impl Decider {
         Deciding::Done(Outcome::unlimited(take.into_rule()))
     }
 
-    /// Whether the response to a request under this rule, or the answer to a call, matters.
-    pub(crate) fn reads_response(&self, rule: &Rule) -> bool {
-        self.refunds_by_response(rule) || rule.counts_failures() || rule.is_outgoing()
-    }
-
-    /// Whether it may give back what the request was charged.
+    /// Whether a response may give back what its request was charged.
     pub(super) fn refunds_by_response(&self, rule: &Rule) -> bool {
         self.gives_back || rule.outcomes().is_some()
     }
@@ -363,10 +363,8 @@ impl Decider {
         if decision.is_allowed() {
             let (store, path) = (Arc::clone(self.store()), Arc::clone(&self.path));
             take.ask.set_failure(None);
-            let permits = RequestPermits {
-                own: self.refunds.permit_of(&store, take, &decision, &path),
-                ..RequestPermits::default()
-            };
+            let permit = self.refunds.permit_of(&store, take, &decision, &path);
+            let permits = RequestPermits::of(permit, None);
             let may_come_back = take.rule().settles() || self.refunds_by_response(take.rule());
             let (take, path, refunds) = (question.take, Some(path), self.refunds.clone());
             let listeners = self.listeners.clone().map(|it| it as _);

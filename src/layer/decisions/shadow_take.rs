@@ -42,7 +42,8 @@ const STORE: &str = "store of a shadow rule";
 /// not there immediately, so that no request does. A panic of the store is logged.
 pub(super) fn ask_in_shadow(decider: &Decider, take: Take) -> Outcome {
     let rule = Arc::clone(take.rule());
-    let is_changed = decider.reads_response(&rule) || rule.settle_dropped().is_some();
+    let is_read = decider.gives_back || rule.reads_response();
+    let is_changed = is_read || rule.settle_dropped().is_some();
     let charge = is_changed.then(|| LateCharge::new(&decider.refunds));
     let in_shadow = rule.has_permits().then(LatePermit::default);
     let asked = AskedInShadow {
@@ -55,8 +56,7 @@ pub(super) fn ask_in_shadow(decider: &Decider, take: Take) -> Outcome {
         refunds: decider.refunds.clone(),
     };
     asked.ask(&decider.shadows);
-    let own = None;
-    Outcome::Pass(rule, charge, RequestPermits { own, in_shadow })
+    Outcome::Pass(rule, charge, RequestPermits::of(None, in_shadow))
 }
 
 impl AskedInShadow {

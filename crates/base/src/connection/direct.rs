@@ -32,19 +32,7 @@ impl Alone {
     /// Sends the question, or gives the dispatcher notice of it.
     pub(super) fn send(self) {
         let Self { node, ticket } = self;
-        let queue = &node.endpoint.queue;
-        let taken = queue.take_alone(ticket, || {
-            let link = node.state.borrow().link()?;
-            if link.inner.activity.needs_proof() {
-                return None;
-            }
-            let max = queue.gathering.max_in_progress();
-            let in_flight = link.inner.questions.try_acquire(max);
-            if in_flight.is_none() {
-                queue.gathering.begin();
-            }
-            Some((link, in_flight?))
-        });
+        let taken = node.endpoint.queue.take_alone(ticket, || node.claim());
         let Some((mut question, (link, in_flight), _departing)) = taken else {
             return;
         };

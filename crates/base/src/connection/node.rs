@@ -15,6 +15,7 @@ use super::queue::Queue;
 use super::reconnector::{ConnectAttempts, MAX_ATTEMPT, Reconnector, Target, within};
 use super::scripts::Preload;
 use super::silence::{Moment, ShortestTimeout};
+use crate::in_flight_counter::InFlight;
 use crate::sync::OwnedTask;
 
 /// One server address: a connection that is made again when it breaks, and the questions for it.
@@ -41,7 +42,7 @@ pub(super) struct Node {
 /// What callers need of a node whose questions they send.
 pub(super) struct NodeCore {
     pub(super) endpoint: Endpoint,
-    pub(super) state: watch::Receiver<LinkState>,
+    state: watch::Receiver<LinkState>,
     shortest_timeout: Arc<ShortestTimeout>,
 }
 
@@ -124,6 +125,23 @@ impl Node {
             LinkState::Up(link) => Some(link.clone()),
             LinkState::Connecting | LinkState::Down(..) => None,
         }
+    }
+}
+
+impl NodeCore {
+    /// The link, and a place on it, for a question that its caller sends, if few are in progress.
+    pub(super) fn claim(&self) -> Option<(Link, InFlight)> {
+        let link = self.state.borrow().link()?;
+        if link.inner.activity.needs_proof() {
+            return None;
+        }
+        let gathering = &self.endpoint.queue.gathering;
+        let max = gathering.max_in_progress();
+        let in_flight = link.inner.questions.try_acquire(max);
+        if in_flight.is_none() {
+            gathering.begin();
+        }
+        Some((link, in_flight?))
     }
 }
 
