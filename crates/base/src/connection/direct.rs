@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::flight::{Carrier, fly, of_calls};
 use super::node::NodeCore;
 use super::queue::Questions;
 
@@ -37,10 +36,8 @@ impl Alone {
             return;
         };
         question.departs();
-        let maker = question.flight_maker.unwrap_or(of_calls);
-        let carrier = Carrier::new(link, node.endpoint.clone());
-        let flight = maker(Questions::from_buf([question]), carrier);
-        fly(flight, in_flight);
+        let questions = Questions::from_buf([question]);
+        node.endpoint.fly(questions, link, in_flight);
     }
 }
 

@@ -39,14 +39,22 @@ pub(super) fn of_calls(questions: Questions, carrier: Carrier) -> BoxFuture<'sta
     carrier.carry(calls.collect())
 }
 
-/// The flight of these questions. `None` if there is no question.
-pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFuture<'static, ()>> {
-    let maker = questions.iter().find_map(|question| question.flight_maker);
-    (!questions.is_empty()).then(|| maker.unwrap_or(of_calls)(questions, carrier))
+impl Endpoint {
+    /// Sends these questions in a flight. `counted` is dropped when it has ended, or without one.
+    pub(super) fn fly<T: Send + 'static>(&self, questions: Questions, link: Link, counted: T) {
+        let maker = questions.iter().find_map(|question| question.flight_maker);
+        if !questions.is_empty() {
+            let endpoint = self.clone();
+            fly(
+                maker.unwrap_or(of_calls)(questions, Carrier { link, endpoint }),
+                counted,
+            );
+        }
+    }
 }
 
-/// Sends a flight, and lets it go on until it has ended; then `in_progress` is dropped.
-pub(super) fn fly<T: Send + 'static>(flight: BoxFuture<'static, ()>, in_progress: T) {
+/// Lets a flight go on until it has ended; then `in_progress` is dropped.
+fn fly<T: Send + 'static>(flight: BoxFuture<'static, ()>, in_progress: T) {
     let flight = Mutex::new(Some((flight, in_progress)));
     let wakes = AtomicUsize::new(0);
     Arc::new(UnderWay { flight, wakes }).wake();
@@ -257,10 +265,6 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    pub(super) const fn new(link: Link, endpoint: Endpoint) -> Self {
-        Self { link, endpoint }
-    }
-
     /// The flight of these calls.
     pub fn carry<C: FlightCall>(self, calls: SmallVec<[C; 1]>) -> BoxFuture<'static, ()> {
         let carrier = self;

@@ -33,7 +33,7 @@
 //!    |
 //! Dispatcher::run          node.rs                   two flights in progress, no timer
 //!    |                                               up to 1,024 questions a flight
-//! flight_of                flight.rs                 asks the flight maker for the flight
+//! Endpoint::fly            flight.rs                 asks the flight maker for the flight
 //!    |   flight            src/store/redis/calls.rs  groups the questions into calls, and keeps
 //!    |                                               the order of arrival for each count
 //!    |   TakeCall          src/store/redis/take_call.rs

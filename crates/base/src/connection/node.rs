@@ -8,7 +8,6 @@ use tokio::sync::{Notify, watch};
 use super::cluster::Redirects;
 use super::direct::{Alone, Driver};
 use super::errors::store_error;
-use super::flight::{Carrier, flight_of, fly};
 use super::link::Link;
 use super::question::{Label, Question};
 use super::queue::Queue;
@@ -297,9 +296,7 @@ impl Dispatcher {
             link.inner.questions.try_acquire_many(number, usize::MAX),
             NotifyOnDrop(Arc::clone(queue)),
         );
-        if let Some(flight) = flight_of(questions, Carrier::new(link, self.endpoint.clone())) {
-            fly(flight, in_progress);
-        }
+        self.endpoint.fly(questions, link, in_progress);
     }
 }
 
