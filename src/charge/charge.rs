@@ -143,9 +143,9 @@ impl Charge {
     }
 
     /// Notes what is left of each quota after a settlement.
-    fn note_settled(&self, what: GiveBack, settled: Settled) {
+    fn note_settled(&self, what: Effect, settled: Settled) {
         let (decision, policies) = (self.decision(), self.take().rule().policies());
-        let own_cost = u64::from(matches!(what, GiveBack::Everything));
+        let own_cost = u64::from(matches!(what, Effect::Refund));
         let states = decision.quotas().iter().zip(policies);
         let states = states.map(|(state, policy)| match policy.cost() {
             _ if policy.is_concurrent() => *state,
@@ -212,7 +212,7 @@ impl Charge {
 
     /// Closes the open charge. `given_back` units of the request's cost were given back, or may
     /// have been.
-    fn close(&self, what: GiveBack, given_back: u64) {
+    fn close(&self, what: Effect, given_back: u64) {
         if let Some(open) = lock(&self.inner.state).open.upgrade() {
             open.close(|count| self.units_in(count, what, given_back));
         }
@@ -220,7 +220,7 @@ impl Charge {
 
     /// How many units are given back in its count at this place, if so many of the request's cost
     /// are.
-    fn units_in(&self, count: usize, what: GiveBack, units: u64) -> u64 {
+    fn units_in(&self, count: usize, what: Effect, units: u64) -> u64 {
         let receipt = self.inner.decision.receipt_or_none();
         match what.units_in(self.take(), count, units) {
             Some(units) => units,
@@ -234,7 +234,7 @@ impl Charge {
     }
 
     /// The lane of its request pays what was used beyond the reservation, and gets the rest back.
-    fn settle_turn(&self, what: GiveBack, path: &PathState, settled: Settled) {
+    fn settle_turn(&self, what: Effect, path: &PathState, settled: Settled) {
         let turn = lock(&self.inner.state).turn.take();
         let of = |turn: &Turn| {
             let mut counts = self.take().counts().iter();
@@ -280,7 +280,7 @@ impl Charge {
     /// There is no use in asking again: units that were not given back stay charged until their
     /// window has passed.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        let settled = self.settle_by(GiveBack::Everything).await?;
+        let settled = self.settle_by(Effect::Refund).await?;
         Ok(settled.given_back)
     }
 
@@ -330,8 +330,7 @@ impl Charge {
     /// [`Overloaded`](crate::store::StoreErrorKind::Overloaded) under a rule of one count: the
     /// store was not asked, and the charge can be settled again.
     pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
-        let owes = true;
-        self.settle_by(GiveBack::Unused { used, owes }).await
+        self.settle_by(Effect::settle(used)).await
     }
 
     /// Counts what the request uses, and [settles](Self::settle) when it is dropped: see [`Meter`].
@@ -351,12 +350,7 @@ impl Charge {
         lock(&self.inner.state).length.unwrap_or(u64::MAX)
     }
 
-    /// Settles in the background.
-    pub(super) fn settle_later(&self, what: GiveBack) {
-        self.inner.refunds.settle(self, what);
-    }
-
-    pub(super) async fn settle_by(&self, what: GiveBack) -> Result<Settled, StoreError> {
+    pub(super) async fn settle_by(&self, what: Effect) -> Result<Settled, StoreError> {
         match self.claim(what) {
             Some(refund) => match refund.ask().await {
                 Ok(units) => Ok(refund.answered(units)),
@@ -375,19 +369,17 @@ impl Charge {
 
     /// Claims the right to settle this charge. `None` if another caller has it, or if there is
     /// nothing to give back or to charge.
-    pub(super) fn claim(&self, what: GiveBack) -> Option<Refund> {
-        let reserved = self.inner.decision.units();
-        let units = reserved.saturating_sub(what.used());
+    pub(super) fn claim(&self, what: Effect) -> Option<Refund> {
         if replace(&mut lock(&self.inner.state).is_claimed, true) {
             return None;
         }
-        let mut owed = what.beyond(reserved);
+        let (units, mut owed) = what.units(self.inner.decision.units());
         let question = |units| self.take().first_question(units);
         if owed > 0 && question(owed).counts_owed().next().is_none() {
             owed = 0;
         }
         // A request at a cost of 0 gets back what quotas with a cost of their own were charged.
-        let gives_back = units > 0 || matches!(what, GiveBack::Everything) && self.has_units();
+        let gives_back = units > 0 || matches!(what, Effect::Refund) && self.has_units();
         if !gives_back && owed == 0 {
             self.close(what, 0);
             return None;
@@ -442,33 +434,47 @@ impl Settled {
     }
 }
 
-/// Which units of a charge are given back.
+/// What becomes of a charge.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum GiveBack {
-    Everything,
-    /// The units of the request's cost that were not used. Counts with a cost of their own stay as
-    /// they are.
-    Unused {
+pub(crate) enum Effect {
+    /// Everything is given back.
+    Refund,
+    /// The units of the request's cost that were not used are. Counts with a cost of their own stay
+    /// as they are.
+    Settle {
         used: u64,
         /// Whether units that were used beyond the cost are charged.
         owes: bool,
     },
+    /// Its request has failed, or succeeded: nothing is given back.
+    Failed,
+    Succeeded,
 }
 
-impl GiveBack {
-    const fn used(self) -> u64 {
+impl Effect {
+    /// The request has used this number of units.
+    pub(crate) const fn settle(used: u64) -> Self {
+        let owes = true;
+        Self::Settle { used, owes }
+    }
+
+    /// Does this in the background.
+    pub(crate) fn apply(self, charge: &Charge) {
         match self {
-            Self::Everything => 0,
-            Self::Unused { used, .. } => used,
+            Self::Failed => charge.failed(),
+            Self::Succeeded => charge.succeeded(),
+            what => charge.inner.refunds.settle(charge, what),
         }
     }
 
-    /// How many units are charged beyond a reservation.
-    const fn beyond(self, reserved: u64) -> u64 {
-        match self {
-            Self::Unused { used, owes: true } => used.saturating_sub(reserved),
-            _ => 0,
-        }
+    /// How many units are given back, and charged, of a reservation.
+    const fn units(self, reserved: u64) -> (u64, u64) {
+        let (used, owes) = match self {
+            Self::Settle { used, owes } => (used, owes),
+            _ => (0, false),
+        };
+        let beyond = used.saturating_sub(reserved) * owes as u64;
+        (reserved.saturating_sub(used), beyond)
     }
 
     /// How many units are given back in the take's count at this place, if `units` of the request's
@@ -481,7 +487,7 @@ impl GiveBack {
         }
         match self {
             _ if !count.has_own_cost => Some(units),
-            Self::Everything if units > 0 || ask.cost() == 0 => None,
+            Self::Refund if units > 0 || ask.cost() == 0 => None,
             _ => Some(0),
         }
     }
@@ -491,7 +497,7 @@ impl GiveBack {
 #[derive(Debug)]
 pub(super) struct Refund {
     charge: Charge,
-    what: GiveBack,
+    what: Effect,
     /// The units of the request's cost that are given back.
     units: u64,
     /// The units that are charged instead, where more was used than reserved.
@@ -515,7 +521,7 @@ impl Refund {
             true => take.ask.clone().with_cost(units),
             false => take.for_refund(units),
         };
-        if let GiveBack::Unused { .. } = self.what {
+        if let Effect::Settle { .. } = self.what {
             ask = ask.at_cost_of_request();
         }
         let receipt = self.charge.inner.decision.receipt_or_none();

@@ -2,7 +2,7 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use super::charge::{Charge, GiveBack, Settled};
+use super::charge::{Charge, Effect, Settled};
 use super::meter::Meter;
 use crate::error::StoreError;
 
@@ -103,7 +103,7 @@ impl Charges {
     ///
     /// The first [`StoreError`], after all charges were tried. There is no use in asking again.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        let settled = self.settle_by(GiveBack::Everything).await?;
+        let settled = self.settle_by(Effect::Refund).await?;
         Ok(settled.given_back)
     }
 
@@ -131,7 +131,7 @@ impl Charges {
         self.settle_by(self.settlement(used)).await
     }
 
-    async fn settle_by(&self, what: GiveBack) -> Result<Settled, StoreError> {
+    async fn settle_by(&self, what: Effect) -> Result<Settled, StoreError> {
         let mut settled = Ok(Settled::default());
         for charge in &self.charges {
             match (charge.settle_by(what).await, &mut settled) {
@@ -143,16 +143,16 @@ impl Charges {
         settled
     }
 
-    fn settlement(&self, used: u64) -> GiveBack {
+    fn settlement(&self, used: u64) -> Effect {
         let owes = self.owes && self.charges.len() == 1;
-        GiveBack::Unused { used, owes }
+        Effect::Settle { used, owes }
     }
 
     /// Settles in the background. If so, no less than what was reserved is charged.
     pub(super) fn settle_later(&self, used: u64, keeps_reserved: bool) {
         for charge in &self.charges {
             let least = charge.decision().units() * u64::from(keeps_reserved);
-            charge.settle_later(self.settlement(used.max(least)));
+            self.settlement(used.max(least)).apply(charge);
         }
     }
 

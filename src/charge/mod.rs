@@ -20,8 +20,8 @@ mod report;
 mod watched_body;
 
 pub(crate) use answers::{Answers, Denial, LayerResponse};
-pub(crate) use charge::ChargeListener;
 pub use charge::{Charge, Settled};
+pub(crate) use charge::{ChargeListener, Effect};
 pub use charges::Charges;
 pub(crate) use charges::in_call;
 pub use meter::{Meter, SettledBody};
@@ -29,7 +29,7 @@ pub(crate) use open_charges::OnClosed;
 pub(crate) use path_state::{PathOwner, PathState, Telling};
 pub(crate) use permit::LatePermit;
 pub use permit::Permit;
-pub(crate) use refund_queue::{Effect, LateCharge, RefundQueue, spawn};
+pub(crate) use refund_queue::{LateCharge, RefundQueue, spawn};
 pub use report::Attempts;
 pub(crate) use watched_body::FrameWatcher;
 pub use watched_body::WatchedBody;

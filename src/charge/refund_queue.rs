@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::charge::{Charge, GiveBack};
+use super::charge::{Charge, Effect};
 use super::permit::HeldPermits;
 use super::report::OutcomeReport;
 use crate::deadline::Deadline;
@@ -51,7 +51,7 @@ struct Pending {
 
 impl RefundQueue {
     /// Settles a charge, unless another caller has.
-    pub(crate) fn settle(&self, charge: &Charge, what: GiveBack) {
+    pub(crate) fn settle(&self, charge: &Charge, what: Effect) {
         let Some(refund) = charge.claim(what) else {
             return;
         };
@@ -181,30 +181,6 @@ enum LateState {
     Asked(Vec<(Effect, Option<UnawaitedCall>)>),
     /// The store has answered: with a charge, or without one.
     Answered(Option<Charge>),
-}
-
-/// A change that is made to a charge in the background, as soon as the charge is known.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Effect {
-    Refund,
-    /// The request has used this number of units.
-    Settle(u64),
-    Failed,
-    Succeeded,
-}
-
-impl Effect {
-    pub(crate) fn apply(self, charge: &Charge) {
-        match self {
-            Self::Refund => charge.settle_later(GiveBack::Everything),
-            Self::Settle(used) => {
-                let owes = true;
-                charge.settle_later(GiveBack::Unused { used, owes });
-            }
-            Self::Failed => charge.failed(),
-            Self::Succeeded => charge.succeeded(),
-        }
-    }
 }
 
 impl LateCharge {

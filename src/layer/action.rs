@@ -87,7 +87,7 @@ impl Drop for Admission {
             && let Some(units) = self.rule.settle_dropped()
             && !self.answer.as_ref().is_some_and(Charge::is_kept_by_code)
         {
-            self.apply(Effect::Settle(units));
+            self.apply(Effect::settle(units));
         }
     }
 }

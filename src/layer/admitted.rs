@@ -82,7 +82,7 @@ impl Admitted {
     /// Does this with what was charged.
     pub(crate) fn apply(&self, effect: Effect) {
         self.charge.iter().for_each(|it| effect.apply(it));
-        let shadow = self.charge_in_shadow.iter();
-        shadow.for_each(|it| it.apply(effect));
+        let in_shadow = &self.charge_in_shadow;
+        in_shadow.iter().for_each(|it| it.apply(effect));
     }
 }

@@ -85,12 +85,8 @@ impl Admission {
 
     /// Does this with what the request was charged.
     pub(super) fn apply(&self, effect: Effect) {
-        if let Some(charge) = &self.answer {
-            effect.apply(charge);
-        }
-        if let Some(charge) = &self.shadow {
-            charge.apply(effect);
-        }
+        self.answer.iter().for_each(|it| effect.apply(it));
+        self.shadow.iter().for_each(|it| it.apply(effect));
     }
 
     /// What waits for a failure in the trailers of this response, if one may be there.

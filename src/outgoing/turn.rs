@@ -73,7 +73,7 @@ impl Turn {
     /// Settles what was told. Of a charge the first effect counts.
     fn settle_if_known(&self) {
         if let Some(used) = self.used {
-            self.admitted.apply(Effect::Settle(used));
+            self.admitted.apply(Effect::settle(used));
         }
     }
 
