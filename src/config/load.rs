@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::config_error::ConfigError;
 use super::key_names::{client_ip, networks};
-use super::rule_table::{headers, rule, status};
+use super::rule_table::{answers, rule};
 use super::table::Value;
 use crate::rule::{AnswerSettings, Exemptions, FileSwitches, Rules};
 
@@ -76,8 +76,9 @@ impl Rules {
 
 /// The rules of a whole file.
 fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
-    let known = "enabled shadow prefix client-ip exempt close-denied-uploads headers status rules";
-    file.only("a table", &[known])?;
+    let first = "enabled shadow prefix client-ip exempt close-denied-uploads";
+    let known = [&[first][..], &AnswerSettings::NAMES, &["rules"]].concat();
+    file.only("a table", &known)?;
     let is_enabled = file.read("enabled", Value::boolean)?.unwrap_or(true);
     let prefix = file.read("prefix", |prefix| prefix.text("a text", Some))?;
     let prefix: Option<Arc<str>> = prefix.map(Into::into);
@@ -86,10 +87,7 @@ fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
         is_shadow: is_on("shadow")?,
         closes_uploads: is_on("close-denied-uploads")?,
         exemptions: file.read("exempt", exemptions)?.unwrap_or_default(),
-        answers: AnswerSettings {
-            headers: file.read("headers", headers)?,
-            status: file.read("status", status)?,
-        },
+        answers: answers(file)?,
     };
     switches.exemptions.client_ip = file.read("client-ip", client_ip)?;
     let mut rules = Rules::of_file(switches.clone()).enabled(is_enabled);

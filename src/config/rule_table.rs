@@ -16,8 +16,8 @@ use crate::key::ClientIp;
 use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
 use crate::rule::headers::Headers;
 use crate::rule::{
-    Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas, Rule, RuleError,
-    Weekday,
+    AnswerSettings, Exemptions, FileSwitches, Lockout, OnError, Outcomes, Period, Policy, Quotas,
+    Rule, RuleError, Weekday,
 };
 
 /// The keys of a table that describe one quota.
@@ -71,14 +71,8 @@ const SETTINGS: [(&str, Reader<Rule>); 22] = [
     ("exempt", |it, list, _| {
         Ok(it.with_exemptions(exemptions(list)?))
     }),
-    ("headers", |rule, name, _| {
-        let headers = Some(headers(name)?);
-        Ok(rule.with_answers(|it| it.headers = headers))
-    }),
-    ("status", |rule, number, _| {
-        let status = Some(status(number)?);
-        Ok(rule.with_answers(|it| it.status = status))
-    }),
+    (AnswerSettings::NAMES[0], with_answers),
+    (AnswerSettings::NAMES[1], with_answers),
     ("retry-after-jitter", |rule, jitter, _| {
         let percent = jitter.text("a share such as \"10%\"", |text| {
             let percent: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
@@ -94,8 +88,9 @@ const SETTINGS: [(&str, Reader<Rule>); 22] = [
             return Ok(rule);
         }
         let rule = outgoing.check(rule.with_outgoing())?;
+        let of_answers = AnswerSettings::NAMES.map(|name| (name, NO_CLIENT));
         for table in tables(reading.table) {
-            for (name, message) in WITHOUT_OUTGOING {
+            for (name, message) in WITHOUT_OUTGOING.into_iter().chain(of_answers) {
                 table.without(name, message)?;
             }
         }
@@ -256,14 +251,12 @@ fn second_rule(path: &str) -> String {
 }
 
 const NO_CLIENT: &str = "no client gets an answer beside outgoing, which decides calls";
-/// What calls to a partner do not have.
-const WITHOUT_OUTGOING: [(&str, &str); 8] = [
+/// What calls to a partner do not have, beside settings of answers.
+const WITHOUT_OUTGOING: [(&str, &str); 6] = [
     (
         "fair-by",
         "no request says whose turn it is beside outgoing, expected .fair_by(..) of its calls",
     ),
-    ("headers", NO_CLIENT),
-    ("status", NO_CLIENT),
     ("settle-dropped", NO_CLIENT),
     (
         "key",
@@ -415,14 +408,27 @@ fn with_plans(
     plans.check(rule.with_plans(of_plans))
 }
 
+/// The settings of answers in a file, or in one of its rules.
+pub(super) fn answers(table: &Value<'_>) -> Result<AnswerSettings, ConfigError> {
+    let [of_headers, of_status] = AnswerSettings::NAMES;
+    Ok(AnswerSettings {
+        headers: table.read(of_headers, headers)?,
+        status: table.read(of_status, status)?,
+    })
+}
+
+fn with_answers(rule: Rule, _: &Value<'_>, of: &RuleReading<'_>) -> Result<Rule, ConfigError> {
+    Ok(rule.with_answers(answers(of.table)?))
+}
+
 /// That of the answers to denials.
-pub(super) fn status(value: &Value<'_>) -> Result<StatusCode, ConfigError> {
+fn status(value: &Value<'_>) -> Result<StatusCode, ConfigError> {
     let message = "expected 400 to 599: a denial is no success";
     let status = value.number_in(400..=599, message)?;
     StatusCode::from_u16(status).map_err(|_| value.mistake(message))
 }
 
-pub(super) fn headers(value: &Value<'_>) -> Result<Headers, ConfigError> {
+fn headers(value: &Value<'_>) -> Result<Headers, ConfigError> {
     let expected = "\"draft-11\", \"draft-7\", \"draft-6\", \"legacy\", \"github\" or \"none\"";
     value.text(expected, |name| match name {
         "draft-11" => Some(Headers::Draft11),
@@ -673,6 +679,27 @@ mod tests {
     use toml::de::DeValue;
 
     use super::*;
+    use crate::rule::Rules;
+
+    /// A file and its rules know it, code hides it, and calls to a partner do not have it.
+    #[test]
+    fn a_setting_of_answers_is_in_each_list() {
+        let values = ["\"legacy\"", "503"];
+        for (name, value) in AnswerSettings::NAMES.into_iter().zip(values) {
+            let rule = "[rules.api]\nmax-count = 1\nwindow = \"1s\"";
+            let of_file = format!("{name} = {value}\n{rule}");
+            let of_rule = format!("{rule}\n{name} = {value}");
+            for text in [of_file, of_rule.clone()] {
+                let rules = Rules::from_toml(&text).expect("it is known");
+                let said = rules.get("api").expect("a rule").answers();
+                assert_eq!(said.hidden([true; AnswerSettings::NAMES.len()]), [name]);
+            }
+            let refused = Rules::from_toml(&format!("{of_rule}\noutgoing = true"));
+            let error = refused.expect_err("calls have no client").to_string();
+            assert!(error.contains(NO_CLIENT), "{error}");
+        }
+        assert_eq!(values.len(), AnswerSettings::NAMES.len());
+    }
 
     #[test]
     fn a_sum_is_the_sum_of_its_terms() {

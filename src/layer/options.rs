@@ -99,12 +99,9 @@ impl Options {
 
     /// What code says in place of the rule's file, so that the file's value is unused.
     pub(super) fn hidden_answers(&self, rule: &Rule) -> Option<Warning> {
-        let of_file = rule.answers();
-        let headers = self.headers.and(of_file.headers).map(|_| "headers");
-        let status = self.degrade.as_ref().and(of_file.status).map(|_| "status");
-        let both = headers.and(status).map(|_| "headers and status");
-        let hidden = both.or(headers).or(status)?;
-        Some(Warning::named(WarningKind::HiddenByCode, hidden))
+        let by_code = [self.headers.is_some(), self.degrade.is_some()];
+        let hidden = rule.answers().hidden(by_code).join(" and ");
+        (!hidden.is_empty()).then(|| Warning::with_name(WarningKind::HiddenByCode, hidden))
     }
 
     /// The layer's own extractor comes before the rule's, and that before the default.

@@ -1,29 +1,11 @@
 use std::net::IpAddr;
 
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
 use ipnet::IpNet;
 
-use super::headers::Headers;
 use crate::key::ip::{ClientIp, PeerIp, proxy_field};
 use crate::warning::{Warning, WarningKind};
-
-/// What a file says for all its rules.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct FileSwitches {
-    pub(crate) is_shadow: bool,
-    pub(crate) closes_uploads: bool,
-    pub(crate) exemptions: Exemptions,
-    pub(crate) answers: AnswerSettings,
-}
-
-/// What a file says of the answers under a rule, or under all that say nothing themselves.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct AnswerSettings {
-    pub(crate) headers: Option<Headers>,
-    /// That of the default answer to a denial over HTTP.
-    pub(crate) status: Option<StatusCode>,
-}
 
 /// The requests that a file exempts from a rule. Any one of the lists exempts a request.
 #[derive(Debug, Clone, Default)]

@@ -29,6 +29,7 @@
 // Without a file, nothing tells where rules come from.
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
+mod answers;
 mod exemptions;
 pub(crate) mod headers;
 mod lockout;
@@ -50,9 +51,9 @@ mod subject;
 pub use crate::algorithm::period::{BeginningError, Period, Weekday, ZoneError};
 pub use crate::algorithm::share::Share;
 pub use crate::factor::Factor;
-pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
-pub(crate) use exemptions::{AnswerSettings, FileSwitches};
+pub(crate) use answers::AnswerSettings;
+pub(crate) use exemptions::Exemptions;
 pub use lockout::Lockout;
 pub(crate) use lockout::may_be_everyone;
 pub(crate) use outcomes::{GRPC_STATUS, Outcomes, Statuses};
@@ -62,6 +63,8 @@ pub use quotas::Quotas;
 pub(crate) use raise::Factors;
 pub use rule::{OnError, Rule};
 pub use rule_error::RuleError;
+#[cfg(feature = "config")]
+pub(crate) use rules::FileSwitches;
 pub use rules::Rules;
 pub use shared_rules::SharedRules;
 pub(crate) use shared_rules::WeakRules;

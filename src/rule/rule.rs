@@ -1,11 +1,12 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::exemptions::{AnswerSettings, Exemptions, FileSwitches};
+use super::exemptions::Exemptions;
 use super::policy::{Per, Policy, PolicyTexts};
 use super::quotas::check_policies;
 use super::resolved::{Choice, Common, Resolved};
 use super::rule_error::RuleError;
+use super::rules::FileSwitches;
 use super::settings::RuleSettings;
 use super::subject::Subject;
 use crate::algorithm::AlgorithmConfig;
@@ -174,22 +175,6 @@ impl Rule {
     #[cfg(feature = "config")]
     pub(crate) fn with_exemptions(self, exemptions: Exemptions) -> Self {
         self.with(|it| it.exemptions = Arc::new(exemptions.and(&it.exemptions)))
-    }
-
-    /// Changes what the file says of the answers under this rule, where code says nothing.
-    #[cfg(feature = "config")]
-    pub(crate) fn with_answers(self, change: impl FnOnce(&mut AnswerSettings)) -> Self {
-        self.with(|it| change(&mut it.answers))
-    }
-
-    /// What the file says of its answers: of this rule, else of all.
-    pub(crate) fn answers(&self) -> AnswerSettings {
-        let own = self.settings.answers;
-        let file = self.settings.file.as_ref().map(|it| it.answers);
-        AnswerSettings {
-            headers: own.headers.or(file.and_then(|it| it.headers)),
-            status: own.status.or(file.and_then(|it| it.status)),
-        }
     }
 
     /// This rule in a file that says this for all its rules, and nothing else.

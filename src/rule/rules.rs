@@ -1,7 +1,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::exemptions::FileSwitches;
+use super::answers::AnswerSettings;
+use super::exemptions::Exemptions;
 use super::rule::Rule;
 use crate::warning::Warning;
 
@@ -25,6 +26,15 @@ pub struct Rules {
     disabled: bool,
     /// What the rules' file says for all of them.
     file: Arc<FileSwitches>,
+}
+
+/// What a file says for all its rules.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FileSwitches {
+    pub(crate) is_shadow: bool,
+    pub(crate) closes_uploads: bool,
+    pub(crate) exemptions: Exemptions,
+    pub(crate) answers: AnswerSettings,
 }
 
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::exemptions::{AnswerSettings, Exemptions, FileSwitches};
+use super::answers::AnswerSettings;
+use super::exemptions::Exemptions;
 use super::lockout::Lockout;
 use super::max_concurrent::PermitSettings;
 use super::outcomes::Outcomes;
@@ -9,6 +10,7 @@ use super::plans::PlanQuotas;
 use super::policy::Policy;
 use super::rule::OnError;
 use super::rule_error::RuleError;
+use super::rules::FileSwitches;
 use super::subject::Subject;
 use crate::algorithm::AlgorithmConfig;
 use crate::key::KeyExtractor;
