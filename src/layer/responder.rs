@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use axum_core::response::Response;
 use http::request::Parts;
-use http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri};
+use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::action::{Action, Admission, Refusal, forbid_storing, marked};
@@ -30,13 +30,9 @@ impl Gate {
         mut head: Parts,
     ) -> Action {
         let anew = |rule| self.read_head(self.options.reads(&rule), &mut head);
-        match Deciding::Waiting(waiting)
-            .outcome(&self.decider, anew)
-            .await
-        {
-            Ok(outcome) => self.act(outcome),
-            Err(action) => *action,
-        }
+        let outcome = Deciding::Waiting(waiting).outcome(&self.decider, anew);
+        let outcome = outcome.await;
+        outcome.map_or_else(|action| *action, |outcome| self.act(outcome))
     }
 
     /// What an outcome means for the request. If something failed, the error callback comes first;
@@ -168,14 +164,8 @@ impl Gate {
         }
     }
 
-    /// The form of the answer to this request, which arrived then, or just now.
-    pub(super) fn form_for<B>(&self, request: &Request<B>, arrived: Option<Instant>) -> AnswerForm {
-        let (method, uri) = (request.method(), request.uri());
-        let (headers, extensions) = (request.headers(), request.extensions());
-        self.form(method, uri, headers, extensions, arrived)
-    }
-
-    fn form(
+    /// The form of the answer to a request, which arrived then, or just now.
+    pub(super) fn form(
         &self,
         method: &Method,
         uri: &Uri,

@@ -265,8 +265,10 @@ impl<S: Service<Request<B>>, B: HttpBody + Send + 'static> KeptRequest<S, B> {
         self,
         make: impl FnOnce(&Gate, &AnswerForm) -> Response<Body>,
     ) -> ResponseState<S, B, S::Future, S::Error> {
-        let gate = &self.gate;
-        let response = make(gate, &gate.form_for(&self.request, self.arrived));
+        let (gate, of) = (&self.gate, &self.request);
+        let (method, headers) = (of.method(), of.headers());
+        let form = gate.form(method, of.uri(), headers, of.extensions(), self.arrived);
+        let response = make(gate, &form);
         let upload = Upload::find(self.request, gate);
         if upload.is_none() {
             let response = Some(response);

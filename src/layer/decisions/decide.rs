@@ -187,7 +187,12 @@ impl Deciding {
                     }
                     match decider.rule() {
                         None => return Ok(Outcome::unlimited(waiting.take.into_rule())),
-                        Some(rule) => decider.decide_again(anew(rule)?, waiting),
+                        Some(rule) => {
+                            let (take, waiter) = (anew(rule)?, waiting.waiter);
+                            let was_overloaded = waiter.was_overloaded;
+                            let take = if was_overloaded { take } else { take.repeat() };
+                            decider.decide(take, Wait::Did(waiter), None)
+                        }
                     }
                 }
             };
@@ -218,13 +223,6 @@ impl AskedTake {
 }
 
 impl Decider {
-    /// Decides about a take that has waited.
-    fn decide_again(&self, take: Take, waiting: WaitingTake) -> Deciding {
-        let was_overloaded = waiting.waiter.was_overloaded;
-        let take = if was_overloaded { take } else { take.repeat() };
-        self.decide(take, Wait::Did(waiting.waiter), None)
-    }
-
     /// Decides about a take that has just arrived, or has waited. With why the store gave no
     /// decision to an outer layer of the request.
     #[inline]
@@ -254,30 +252,22 @@ impl Decider {
             None => ask(self.store(), &take),
             Some(_) => ask(self.store(), &take.clone().looking()),
         });
-        // A question in a variable would be copied once more.
-        if let Some(answer) = answer.poll_now() {
-            return self.judge(
-                TakeInFlight {
-                    take,
-                    moment,
-                    wait,
-                    span,
-                },
+        let asked = moment.asked.as_ref().map(|it| it.at);
+        // In a variable it would be copied once more.
+        let question = || TakeInFlight {
+            take,
+            moment,
+            wait,
+            span,
+        };
+        match answer.poll_now() {
+            Some(answer) => self.judge(question(), answer, Duration::ZERO),
+            None => Deciding::Asked(AskedTake {
+                since: asked.unwrap_or_else(Instant::now),
+                question: Some(question()),
                 answer,
-                Duration::ZERO,
-            );
-        }
-        let since = moment.asked.as_ref().map(|it| it.at);
-        Deciding::Asked(AskedTake {
-            since: since.unwrap_or_else(Instant::now),
-            question: Some(TakeInFlight {
-                take,
-                moment,
-                wait,
-                span,
             }),
-            answer,
-        })
+        }
     }
 
     /// Says in a take what only the moment knows at which the store is asked.
@@ -344,7 +334,10 @@ impl Decider {
         let (take, wait) = (&mut question.take, question.wait);
         let moment = question.moment;
         let asked = moment.asked;
-        self.log_decided(take.rule(), &decision, waited);
+        if decision.is_late {
+            self.log_late(take.rule(), waited);
+        }
+        self.store_log.decided(decision.source());
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_shown_to_clients(quota));
         }
@@ -403,14 +396,6 @@ impl Decider {
         }
         self.log_undecided(take.rule(), &error);
         Deciding::Done(self.undecided(take, error))
-    }
-
-    /// Logs that decisions are made again, and that they are late.
-    fn log_decided(&self, rule: &Rule, decision: &Decision, waited: Duration) {
-        if decision.is_late {
-            self.log_late(rule, waited);
-        }
-        self.store_log.decided(decision.source());
     }
 
     #[cold]
