@@ -9,7 +9,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decisions::{Deciding, Outcome, RequestPermits};
+use super::decisions::{Decided, Deciding, RequestPermits};
 use super::gate::Gate;
 use super::outer_layers::Outage;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
@@ -31,8 +31,8 @@ pub(crate) enum Action {
     Admit(Admission),
     /// The degrade callback answers.
     Degrade(Arc<dyn DegradeCallback>, Take, Decision),
-    /// The error callback gets the failure of the outcome. It answers, or chooses the action.
-    Recover(Arc<dyn ErrorCallback>, Outcome),
+    /// The error callback gets the failure of what was decided. It answers, or chooses the action.
+    Recover(Arc<dyn ErrorCallback>, Decided),
     /// This crate answers at once, in the form that the request expects.
     Refuse(Refusal),
     /// The same, because a callback has panicked.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::action::Admission;
 use super::admitted::Admitted;
-use super::decisions::Outcome;
+use super::decisions::Decided;
 use super::gate::Gate;
 use super::refused::{CallError, Refused, no_head};
 use super::subject_keys::SubjectKeys;
@@ -264,7 +264,7 @@ impl Call {
     async fn admission(mut self) -> Result<Option<Admission>, Refused> {
         match self.decided().await {
             None => Ok(None),
-            Some((gate, outcome)) => Self::admit(gate, outcome),
+            Some((gate, decided)) => Self::admit(gate, decided),
         }
     }
 
@@ -274,23 +274,23 @@ impl Call {
         mut self,
         chain: &ErrorCallbackChain<T>,
     ) -> Result<Result<Option<Admission>, T>, Refused> {
-        let Some((gate, mut outcome)) = self.decided().await else {
+        let Some((gate, mut decided)) = self.decided().await else {
             return Ok(Ok(None));
         };
-        if let Some(cause) = outcome.cause().filter(|_| outcome.is_for(chain)) {
-            let failed = Failed::new(Arc::clone(outcome.rule()), no_head(), cause.clone());
+        if let Some(cause) = decided.cause().filter(|_| decided.is_for(chain)) {
+            let failed = Failed::new(Arc::clone(decided.rule()), no_head(), cause.clone());
             let recovery = recover(chain, failed).await;
-            match outcome.recovered(cause, recovery.unwrap_or(Recovery::Propagate)) {
-                Ok(goes_on) => outcome = goes_on,
+            match decided.recovered(cause, recovery.unwrap_or(Recovery::Propagate)) {
+                Ok(goes_on) => decided = goes_on,
                 Err(answer) => return Ok(Err(answer)),
             }
         }
-        Self::admit(gate, outcome).map(Ok)
+        Self::admit(gate, decided).map(Ok)
     }
 
-    /// Asks the gate. Returns it with the outcome, which is not counted yet; `None` where nothing
+    /// Asks the gate. Returns it with what was decided, which is not counted yet; `None` where nothing
     /// limits the call.
-    async fn decided(&mut self) -> Option<(Arc<Gate>, Outcome)> {
+    async fn decided(&mut self) -> Option<(Arc<Gate>, Decided)> {
         let mut gate = self.gate.take()?;
         let keys = if self.wait.is_zero() {
             // A call that does not wait needs its keys once.
@@ -307,32 +307,32 @@ impl Call {
         }
         let take = self.take(&gate, rule, keys);
         gate.inspect(None, take.as_ref().ok());
-        let outcome = match take {
+        let decided = match take {
             Ok(take) => {
                 let anew = |rule| self.take(&gate, rule, self.keys.clone());
                 let deciding = gate.decide(take, None);
-                let outcome = deciding.outcome(&gate.decider, anew).await;
-                outcome.unwrap_or_else(|outcome| *outcome)
+                let decided = deciding.decided(&gate.decider, anew).await;
+                decided.unwrap_or_else(|decided| *decided)
             }
-            Err(outcome) => *outcome,
+            Err(decided) => *decided,
         };
-        let outcome = match self.refuses_on_error {
-            true => outcome.refused_on_error(),
-            false => outcome,
+        let decided = match self.refuses_on_error {
+            true => decided.refused_on_error(),
+            false => decided,
         };
-        Some((gate, outcome))
+        Some((gate, decided))
     }
 
-    /// Counts the outcome, and says whether the call goes on.
-    fn admit(gate: Arc<Gate>, outcome: Outcome) -> Result<Option<Admission>, Refused> {
-        let rule = Arc::clone(outcome.rule());
-        let admission = gate.admission(outcome);
+    /// Counts what was decided, and says whether the call goes on.
+    fn admit(gate: Arc<Gate>, decided: Decided) -> Result<Option<Admission>, Refused> {
+        let rule = Arc::clone(decided.rule());
+        let admission = gate.admission(decided);
         admission.map_err(|refusal| Refused::new(rule, refusal, gate))
     }
 
     /// Makes the take of this call under this rule. An error is what becomes of the call without a
     /// question.
-    fn take(&self, gate: &Gate, rule: Arc<Rule>, keys: SubjectKeys) -> Result<Take, Box<Outcome>> {
+    fn take(&self, gate: &Gate, rule: Arc<Rule>, keys: SubjectKeys) -> Result<Take, Box<Decided>> {
         let cost = self.cost.unwrap_or(rule.cost());
         let rule = gate.under(rule, self.plan_value.as_ref().or(self.plan.as_ref()));
         let is_everyone = |subject: &Subject| gate.options.extractor_of(&rule, subject).is_none();
@@ -345,11 +345,11 @@ impl Call {
                 Ok(take)
             }
             // Whatever fails, a shadow rule lets it pass.
-            Err(_) if rule.is_shadow() => Err(Outcome::unlimited(rule).into()),
+            Err(_) if rule.is_shadow() => Err(Decided::unlimited(rule).into()),
             Err(message) => {
                 let error = KeyError::server(message);
                 gate.count_missing_key(&rule, "check", &error);
-                Err(Outcome::Failed(rule, Cause::Key(error)).into())
+                Err(Decided::Failed(rule, Cause::Key(error)).into())
             }
         }
     }

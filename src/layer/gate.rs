@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{Extensions, Request};
 
 use super::action::{Action, Begun};
-use super::decisions::{Decider, Deciding, Outcome, RuleSource};
+use super::decisions::{Decided, Decider, Deciding, RuleSource};
 use super::options::{Options, Reads};
 use super::outer_layers::{Outages, WaitingSince};
 use crate::callback::{Cause, Panicked, caught};
@@ -239,7 +239,7 @@ impl Gate {
         error: KeyError,
     ) -> Box<Action> {
         self.count_missing_key(rule, &extractor.mark(), &error);
-        Box::new(self.act(Outcome::Failed(Arc::clone(rule), Cause::Key(error))))
+        Box::new(self.act(Decided::Failed(Arc::clone(rule), Cause::Key(error))))
     }
 
     /// Counts a request or a check without this key. The first one is logged, since clients could

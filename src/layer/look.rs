@@ -6,7 +6,7 @@ use axum_core::response::Response;
 use http::request::Parts;
 
 use super::action::Action;
-use super::decisions::{Outcome, ask};
+use super::decisions::{Decided, ask};
 use super::gate::Gate;
 use super::headers::{reset, shown};
 use crate::callback::{AnswerReason, push_json};
@@ -118,7 +118,7 @@ impl Look {
             None => Ok(untouched(&self.rule)),
         };
         let mut decision = answer.map_err(|error| {
-            let undecided = Outcome::undecided(Arc::clone(&self.rule), error);
+            let undecided = Decided::unanswered(Arc::clone(&self.rule), error);
             (Arc::clone(&self.gate), self.gate.act(undecided))
         })?;
         // Clients are told of the quotas under which the request counts, also of those of subjects
@@ -192,9 +192,9 @@ impl Gate {
     pub(crate) async fn answer_instead(self: &Arc<Self>, action: Action, head: Parts) -> Response {
         let form = self.form_of(&head, None);
         let action = match action {
-            Action::Recover(callback, outcome) => {
+            Action::Recover(callback, decided) => {
                 Arc::clone(self)
-                    .recover(callback, outcome, head, None)
+                    .recover(callback, decided, head, None)
                     .await
             }
             action => action,

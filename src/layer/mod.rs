@@ -57,11 +57,12 @@
 //     RateLimit::call             rate_limit.rs        the service
 //       Gate::begin               gate.rs              the rule; none: the inner service is called
 //         Gate::read_head         gate.rs              exemption, plan, key and cost, from the head
-//         Gate::decide            outer_layers.rs      what outer layers know of the request
+//         Gate::inspect           inspector.rs         looks for mistakes in the set-up
+//         Gate::decide            gate.rs              with what outer layers know of the request
 //           Decider::decide       decisions/decide.rs  operators' keys; asks: a `Deciding`
 //             Store::take         on through wrappers, store, flight and script: see below
 //     ResponseFuture::poll        response_future.rs   awaits the answer, unless it is there already
-//       Deciding::outcome         decisions/decide.rs  waits in its turn and asks again: an `Outcome`
+//       Deciding::decided         decisions/decide.rs  waits in its turn and asks again: a `Decided`
 //       Gate::act                 responder.rs         has it counted, and what it means: an `Action`
 //       the action                response_future.rs   the inner service, a callback, a response
 //       Admission::finish         action.rs            the response: gives back by it, and fields
@@ -95,12 +96,12 @@
 //       decider.rs              what that needs of a path
 //       waiting.rs              which takes may wait: the waiters are in src/waiting/
 //       shadow_take.rs          takes whose answers deny nothing
-//       counting.rs             what is counted and logged of outcomes; store_log.rs: of stores
+//       counting.rs             what is counted and logged of takes; store_log.rs: of stores
 //       listeners.rs            code that is told: of shares of calendar quotas that are used
 //                               (crossing.rs), of keys that failures lock out (locked_out.rs)
 //     ../fleet/operator_keys.rs keys that an operator lets through, blocks or raises
 //
-// The inner service is called only after the outcome is known, and only the instance that was
+// The inner service is called only after the take is decided, and only the instance that was
 // polled ready.
 mod action;
 mod admitted;

@@ -7,7 +7,7 @@ use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::action::{Action, Admission, Refusal, forbid_storing, marked};
-use super::decisions::{Deciding, Outcome, RequestPermits, WaitingTake};
+use super::decisions::{Decided, Deciding, RequestPermits, WaitingTake};
 use super::gate::Gate;
 use super::headers::{set_retry_after, shown_retry_after, whole_seconds};
 use super::outer_layers::{Outage, WaitingSince};
@@ -30,35 +30,35 @@ impl Gate {
         mut head: Parts,
     ) -> Action {
         let anew = |rule| self.read_head(self.options.reads(&rule), &mut head);
-        let outcome = Deciding::Waiting(waiting).outcome(&self.decider, anew);
-        let outcome = outcome.await;
-        outcome.map_or_else(|action| *action, |outcome| self.act(outcome))
+        let decided = Deciding::Waiting(waiting).decided(&self.decider, anew);
+        let decided = decided.await;
+        decided.map_or_else(|action| *action, |decided| self.act(decided))
     }
 
-    /// What an outcome means for the request. If something failed, the error callback comes first;
+    /// What a decided take means for the request. If something failed, the error callback comes first;
     /// where the rule or a fallback has decided, only one that wants to.
     #[inline]
-    pub(crate) fn act(self: &Arc<Self>, outcome: Outcome) -> Action {
-        match (outcome, &self.options.on_error) {
+    pub(crate) fn act(self: &Arc<Self>, decided: Decided) -> Action {
+        match (decided, &self.options.on_error) {
             // Most requests: nothing has failed, and no callback is asked.
-            (Outcome::Allowed(charge, waiting_since, permits), _)
+            (Decided::Allowed(charge, waiting_since, permits), _)
                 if charge.decision().failure().is_none() =>
             {
                 let decider = &self.decider;
                 decider.count_decision(charge.take(), charge.decision());
                 Action::Admit(self.admit_charged(charge, waiting_since, permits))
             }
-            (outcome, Some(callback)) if outcome.is_for(&**callback) => {
-                Action::Recover(Arc::clone(callback), outcome)
+            (decided, Some(callback)) if decided.is_for(&**callback) => {
+                Action::Recover(Arc::clone(callback), decided)
             }
-            (outcome, _) => self.carry_out(outcome),
+            (decided, _) => self.carry_out(decided),
         }
     }
 
-    /// Does what the outcome says.
+    /// Does what was decided.
     #[inline]
-    fn carry_out(self: &Arc<Self>, outcome: Outcome) -> Action {
-        match (self.admission(outcome), &self.options.degrade) {
+    fn carry_out(self: &Arc<Self>, decided: Decided) -> Action {
+        match (self.admission(decided), &self.options.degrade) {
             (Ok(None), _) => Action::Pass,
             (Ok(Some(admitted)), _) => Action::Admit(admitted),
             (Err(Refusal::Denied(take, decision)), Some(callback)) => {
@@ -68,34 +68,34 @@ impl Gate {
         }
     }
 
-    /// Counts the outcome, and says whether a request or a call goes on. One that nothing limits
+    /// Counts what was decided, and says whether a request or a call goes on. One that nothing limits
     /// has no admission.
     #[inline]
     #[allow(clippy::result_large_err, reason = "a box would cost an allocation")]
     pub(super) fn admission(
         self: &Arc<Self>,
-        outcome: Outcome,
+        decided: Decided,
     ) -> Result<Option<Admission>, Refusal> {
-        self.decider.count(&outcome);
-        Ok(Some(match outcome {
-            Outcome::Pass(_, None, None) => return Ok(None),
-            Outcome::Pass(rule, shadow, permits) => {
+        self.decider.count(&decided);
+        Ok(Some(match decided {
+            Decided::Pass(_, None, None) => return Ok(None),
+            Decided::Pass(rule, shadow, permits) => {
                 let mut admitted = self.admit(rule);
                 (admitted.shadow, admitted.permits) = (shadow, permits);
                 admitted
             }
-            Outcome::Allowed(charge, waiting_since, permits) => {
+            Decided::Allowed(charge, waiting_since, permits) => {
                 self.admit_charged(charge, waiting_since, permits)
             }
-            Outcome::Denied(take, decision) => return Err(Refusal::Denied(take, decision)),
-            Outcome::Proceed(rule, cause) => {
+            Decided::Denied(take, decision) => return Err(Refusal::Denied(take, decision)),
+            Decided::Proceed(rule, cause) => {
                 let mut admitted = self.admit(rule);
                 if let Cause::Store(error, _) = cause {
                     admitted.outage = self.outage(&error);
                 }
                 admitted
             }
-            Outcome::Failed(rule, cause) => return Err(Refusal::Failed(rule, cause)),
+            Decided::Failed(rule, cause) => return Err(Refusal::Failed(rule, cause)),
         }))
     }
 
@@ -138,19 +138,19 @@ impl Gate {
     }
 
     /// What the error callback says about a request with this head. If it propagates the error, the
-    /// outcome stays what it is.
+    /// decided take stays what it is.
     pub(super) async fn recover(
         self: Arc<Self>,
         callback: Arc<dyn ErrorCallback>,
-        outcome: Outcome,
+        decided: Decided,
         mut head: Parts,
         arrived: Option<Instant>,
     ) -> Action {
-        let Some(cause) = outcome.cause() else {
-            return self.carry_out(outcome);
+        let Some(cause) = decided.cause() else {
+            return self.carry_out(decided);
         };
         let form = self.form_of(&head, arrived);
-        let rule = Arc::clone(outcome.rule());
+        let rule = Arc::clone(decided.rule());
         let pause = self.pause(&rule);
         head.extensions.insert(RetryAfter(pause));
         let failed = Failed::new(rule, head, cause.clone());
@@ -158,8 +158,8 @@ impl Gate {
             Err(panicked) => return Action::Panicked(panicked),
             Ok(recovery) => recovery,
         };
-        match outcome.recovered(cause, recovery) {
-            Ok(outcome) => self.carry_out(outcome),
+        match decided.recovered(cause, recovery) {
+            Ok(decided) => self.carry_out(decided),
             Err(response) => Action::Respond(self.failed(pause, response, &form)),
         }
     }
@@ -328,7 +328,7 @@ struct Shown {
     retry_soon: Option<Decision>,
 }
 
-impl Outcome {
+impl Decided {
     /// Whether nothing has decided, or only the rule or a fallback, about which the callback wants
     /// to know.
     pub(super) fn is_for<A>(&self, callback: &(impl ErrorCallback<A> + ?Sized)) -> bool {

@@ -126,7 +126,7 @@ where
         gate: &Arc<Gate>,
     ) -> Self {
         let begun = match begun {
-            Ok(Deciding::Done(outcome)) => Err(gate.act(outcome)),
+            Ok(Deciding::Done(decided)) => Err(gate.act(decided)),
             begun => begun,
         };
         let admitted = match begun {
@@ -173,7 +173,7 @@ where
                 let action = gate.act_after_waiting(waiting, head(&kept.request));
                 return Self::choosing(action, kept);
             }
-            Ok(Deciding::Done(outcome)) => kept.gate.act(outcome),
+            Ok(Deciding::Done(decided)) => kept.gate.act(decided),
             Err(action) => action,
         };
         let admitted = match action {
@@ -195,10 +195,10 @@ where
                 let response = Box::pin(response);
                 return Self::Answering { response };
             }
-            Action::Recover(callback, outcome) => {
+            Action::Recover(callback, decided) => {
                 let gate = Arc::clone(&kept.gate);
                 let head = head(&kept.request);
-                let action = gate.recover(callback, outcome, head, kept.arrived);
+                let action = gate.recover(callback, decided, head, kept.arrived);
                 return Self::choosing(action, kept);
             }
         };

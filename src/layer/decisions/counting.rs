@@ -1,10 +1,10 @@
-//! Counts, notes and logs the outcomes of takes.
+//! Counts, notes and logs what becomes of takes.
 
 #[cfg(feature = "tracing")]
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::decide::Outcome;
+use super::decide::Decided;
 use super::decider::Decider;
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
@@ -41,12 +41,12 @@ pub(super) fn told_of(answer: &Result<Decision, StoreError>) -> Vec<(&'static st
 }
 
 impl Decider {
-    /// Counts the outcome of a request or a check, and logs a denial: once, however often it has
+    /// Counts what becomes of a request or a check, and logs a denial: once, however often it has
     /// asked, and not where an error callback answers in place of the decision.
-    pub(crate) fn count(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Allowed(charge, ..) => self.count_decision(charge.take(), charge.decision()),
-            Outcome::Denied(take, decision) => {
+    pub(crate) fn count(&self, decided: &Decided) {
+        match decided {
+            Decided::Allowed(charge, ..) => self.count_decision(charge.take(), charge.decision()),
+            Decided::Denied(take, decision) => {
                 self.count_decision(take, decision);
                 // Blocked keys have a list of their own.
                 if decision.source() != Source::Operator {
@@ -61,11 +61,11 @@ impl Decider {
                     self.warn_of_turns(take);
                 }
             }
-            Outcome::Proceed(rule, _) => {
+            Decided::Proceed(rule, _) => {
                 self.path.counters.numbers.proceeded.add(1);
                 self.warn_of_open_lockout(rule, "Recovery::Proceed");
             }
-            Outcome::Pass(..) | Outcome::Failed(..) => {}
+            Decided::Pass(..) | Decided::Failed(..) => {}
         }
     }
 

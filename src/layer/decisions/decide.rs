@@ -42,7 +42,7 @@ use crate::waiting::{QueueId, Wait, Waiter};
 ///
 /// A decision with a [failure](Decision::failure) was made by a fallback.
 #[derive(Clone)]
-pub(crate) enum Outcome {
+pub(crate) enum Decided {
     /// No rule limits the request: the late charge of a shadow rule, for refunds by response, and
     /// its permits.
     Pass(
@@ -77,7 +77,7 @@ impl RequestPermits {
 /// How far the decision about a take is.
 #[allow(clippy::large_enum_variant, reason = "a box would cost an allocation")]
 pub(crate) enum Deciding {
-    Done(Outcome),
+    Done(Decided),
     /// The store has not answered yet.
     Asked(AskedTake),
     /// It is asked about again later.
@@ -124,14 +124,14 @@ pub(crate) struct WaitingTake {
     waiter: Box<Waiter>,
 }
 
-impl Outcome {
+impl Decided {
     /// Nothing limits the request or call.
     pub(crate) fn unlimited(rule: Arc<Rule>) -> Self {
         Self::Pass(rule, None, None)
     }
 
     /// What the rule says where the store has failed.
-    pub(crate) fn undecided(rule: Arc<Rule>, error: StoreError) -> Self {
+    pub(crate) fn unanswered(rule: Arc<Rule>, error: StoreError) -> Self {
         match rule.on_error() {
             Some(OnError::Proceed) => Self::Proceed(rule, Cause::Store(error, Instead::Rule)),
             _ => Self::Failed(rule, Cause::Store(error, Instead::Nothing)),
@@ -166,16 +166,16 @@ impl Outcome {
 }
 
 impl Deciding {
-    /// The outcome, when it is there. A take that has waited is made `anew` before it is asked
+    /// What was decided, when it is. A take that has waited is made `anew` before it is asked
     /// about again.
-    pub(crate) async fn outcome<E>(
+    pub(crate) async fn decided<E>(
         mut self,
         decider: &Decider,
         mut anew: impl FnMut(Arc<Rule>) -> Result<Take, E>,
-    ) -> Result<Outcome, E> {
+    ) -> Result<Decided, E> {
         loop {
             self = match self {
-                Self::Done(outcome) => return Ok(outcome),
+                Self::Done(decided) => return Ok(decided),
                 Self::Asked(asked) => {
                     let mut asked = pin!(asked);
                     poll_fn(|cx| asked.as_mut().poll(decider, cx)).await
@@ -186,7 +186,7 @@ impl Deciding {
                         return Ok(decider.gives_up(waiting));
                     }
                     match decider.rule() {
-                        None => return Ok(Outcome::unlimited(waiting.take.into_rule())),
+                        None => return Ok(Decided::unlimited(waiting.take.into_rule())),
                         Some(rule) => {
                             let (take, waiter) = (anew(rule)?, waiting.waiter);
                             let was_overloaded = waiter.was_overloaded;
@@ -237,7 +237,7 @@ impl Decider {
             OperatorVerdict::Replace(other) => take = *other,
             OperatorVerdict::LetThrough => return self.let_through(take),
             OperatorVerdict::Blocked(denial) => {
-                return Deciding::Done(Outcome::Denied(take, *denial));
+                return Deciding::Done(Decided::Denied(take, *denial));
             }
         }
         let mut moment = self.prepare(&mut take, outage);
@@ -294,7 +294,7 @@ impl Decider {
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {
         self.path.counters.numbers.let_through.add(1);
-        Deciding::Done(Outcome::unlimited(take.into_rule()))
+        Deciding::Done(Decided::unlimited(take.into_rule()))
     }
 
     /// Whether a response may give back what its request was charged.
@@ -303,20 +303,20 @@ impl Decider {
     }
 
     /// What becomes of a take whose patience is over, or that lacks what comes too late.
-    fn gives_up(&self, waiting: WaitingTake) -> Outcome {
+    fn gives_up(&self, waiting: WaitingTake) -> Decided {
         match waiting.answer {
             Ok(decision) => {
                 let age = waiting.answered_at.elapsed();
                 let denial = self.denied_for_good(&decision, age, &waiting.waiter);
-                Outcome::Denied(waiting.take, denial)
+                Decided::Denied(waiting.take, denial)
             }
             Err(error) => self.undecided(waiting.take, error),
         }
     }
 
-    fn undecided(&self, take: Take, error: StoreError) -> Outcome {
+    fn undecided(&self, take: Take, error: StoreError) -> Decided {
         self.path.counters.store_failed(error.kind());
-        Outcome::undecided(take.into_rule(), error)
+        Decided::unanswered(take.into_rule(), error)
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
@@ -377,10 +377,10 @@ impl Decider {
                     Some(since)
                 }
             };
-            return Deciding::Done(Outcome::Allowed(charge, waited_since, permits));
+            return Deciding::Done(Decided::Allowed(charge, waited_since, permits));
         }
         match self.waits_after_denial(wait, asked.as_ref(), take, &decision, behind) {
-            None => Deciding::Done(Outcome::Denied(question.take, decision)),
+            None => Deciding::Done(Decided::Denied(question.take, decision)),
             Some(waiter) => waiting(question.take, asked, Ok(decision), waiter),
         }
     }

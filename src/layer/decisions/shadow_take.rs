@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::decide::{Outcome, RequestPermits, ask};
+use super::decide::{Decided, RequestPermits, ask};
 use super::decider::Decider;
 use super::listeners::Listeners;
 use crate::callback::caught;
@@ -40,7 +40,7 @@ const STORE: &str = "store of a shadow rule";
 
 /// Asks the store about a take of a shadow rule, which passes. A task waits for an answer that is
 /// not there immediately, so that no request does. A panic of the store is logged.
-pub(super) fn ask_in_shadow(decider: &Decider, take: Take) -> Outcome {
+pub(super) fn ask_in_shadow(decider: &Decider, take: Take) -> Decided {
     let rule = Arc::clone(take.rule());
     let is_read = decider.gives_back || rule.reads_response();
     let is_changed = is_read || rule.settle_dropped().is_some();
@@ -56,7 +56,7 @@ pub(super) fn ask_in_shadow(decider: &Decider, take: Take) -> Outcome {
         refunds: decider.refunds.clone(),
     };
     asked.ask(&decider.shadows);
-    Outcome::Pass(rule, charge, RequestPermits::of(None, in_shadow))
+    Decided::Pass(rule, charge, RequestPermits::of(None, in_shadow))
 }
 
 impl AskedInShadow {
