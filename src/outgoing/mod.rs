@@ -1,15 +1,15 @@
 //! Calls of this service to a partner: they wait for their turns, and obey what the partner answers.
 //!
-//! `turn.rs` is one call, `service.rs` a tower service that takes turns, and `partner.rs` reads what
+//! `ready_call.rs` is one call, `service.rs` a tower service that takes turns, and `partner.rs` reads what
 //! a partner says of its limits. The setting of a rule is in `src/rule/outgoing.rs`, how calls wait
 //! in `src/waiting/`.
 
 #[allow(clippy::module_inception)]
 mod outgoing;
 mod partner;
+mod ready_call;
 mod service;
-mod turn;
 
 pub use outgoing::Outgoing;
+pub use ready_call::{OutgoingBody, Turn};
 pub use service::OutgoingService;
-pub use turn::{OutgoingBody, Turn};

@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode, response};
 
 use super::partner::wanted_pause;
-use super::turn::Turn;
+use super::ready_call::Turn;
 use crate::charge::spawn;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;

@@ -6,7 +6,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::outgoing::Outgoing;
-use super::turn::OutgoingBody;
+use super::ready_call::OutgoingBody;
 use crate::callback::BoxFuture;
 use crate::layer::CallError;
 #[cfg(doc)]

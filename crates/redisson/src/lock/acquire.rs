@@ -30,7 +30,7 @@ pub(super) async fn acquire(
         owner: request.owner_number(),
         timeout: request.resource.connection.timeout(),
     };
-    let waits_first = !tries_once && !request.is_nested() && channel.is_turn_of_others(until);
+    let waits_first = !tries_once && !request.is_nested() && channel.others_go_first(until);
     let join_asleep = || QueuedWaiter::new(&channel, info, WaitQueue::join_asleep);
     let mut queued = waits_first.then(join_asleep);
     let mut attempt = Attempt::new(&tasks, request);

@@ -4,8 +4,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::fairness::Fairness;
 use super::owner::unique_number;
-use super::turn::LockTurn;
 use super::wait_queue::{NextStep, WaitQueue, WaiterInfo};
 use crate::connection::{Heard, Subscriber, Subscription};
 use crate::error::StoreError;
@@ -21,7 +21,7 @@ pub(super) struct LockChannel {
 struct ChannelState {
     queue: WaitQueue,
     /// Of a lock that this process has just held and that other processes wait for.
-    turn: Option<LockTurn>,
+    fairness: Option<Fairness>,
     /// As long as callers wait.
     subscription: Option<Subscription>,
 }
@@ -32,21 +32,21 @@ impl LockChannel {
             name: name.into(),
             state: Mutex::new(ChannelState {
                 queue: WaitQueue::new(),
-                turn: None,
+                fairness: None,
                 subscription: None,
             }),
             subscriber: Arc::clone(subscriber),
         })
     }
 
-    pub(super) fn has_turn(&self) -> bool {
-        let turn = &lock(&self.state).turn;
-        turn.as_ref()
-            .is_some_and(|turn| !turn.is_outdated(Instant::now()))
+    pub(super) fn had_others(&self) -> bool {
+        let known = &lock(&self.state).fairness;
+        let known = known.as_ref();
+        known.is_some_and(|it| !it.is_outdated(Instant::now()))
     }
 
     /// Whether other processes go first, and their turn ends before `until`.
-    pub(super) fn is_turn_of_others(&self, until: Option<Instant>) -> bool {
+    pub(super) fn others_go_first(&self, until: Option<Instant>) -> bool {
         let paused_until = lock(&self.state).paused_until();
         paused_until.is_some_and(|at| until.is_none_or(|until| at < until))
     }
@@ -62,8 +62,8 @@ impl LockChannel {
         if let Some(owner) = owner {
             state.queue.wake_owner(owner);
         }
-        if let Some(turn) = &mut state.turn {
-            turn.acquired(Instant::now());
+        if let Some(fairness) = &mut state.fairness {
+            fairness.acquired(Instant::now());
         }
     }
 
@@ -71,8 +71,8 @@ impl LockChannel {
     pub(super) fn release_sent(&self) {
         let mut state = lock(&self.state);
         let is_listening = state.subscription.is_some();
-        if let Some(turn) = &mut state.turn {
-            turn.release_sent(is_listening, Instant::now());
+        if let Some(fairness) = &mut state.fairness {
+            fairness.release_sent(is_listening, Instant::now());
         }
         state.queue.wake_one();
     }
@@ -82,13 +82,13 @@ impl LockChannel {
     pub(super) fn released(&self, listeners: u32, acquired: Instant) {
         let mut state = lock(&self.state);
         let others = listeners.saturating_sub(u32::from(state.subscription.is_some()));
-        match &mut state.turn {
-            Some(turn) if others > 0 => turn.others = others,
+        match &mut state.fairness {
+            Some(fairness) if others > 0 => fairness.others = others,
             None if others > 0 => {
-                state.turn = Some(LockTurn::new(others, acquired, Instant::now()));
+                state.fairness = Some(Fairness::new(others, acquired, Instant::now()));
             }
             Some(_) => {
-                state.turn = None;
+                state.fairness = None;
                 state.queue.wake_one();
             }
             None => {}
@@ -97,10 +97,10 @@ impl LockChannel {
 
     fn heard(&self, heard: Heard) {
         let mut state = lock(&self.state);
-        match (heard, &mut state.turn) {
+        match (heard, &mut state.fairness) {
             // Some process has released the lock.
-            (Heard::Message, Some(turn)) => turn.message_received(Instant::now()),
-            (Heard::Lost, turn) => *turn = None,
+            (Heard::Message, Some(fairness)) => fairness.message_received(Instant::now()),
+            (Heard::Lost, fairness) => *fairness = None,
             _ => {}
         }
         state.queue.wake_one();
@@ -110,7 +110,7 @@ impl LockChannel {
 impl ChannelState {
     /// Until when other processes go first; `None` if they do not.
     fn paused_until(&self) -> Option<Instant> {
-        self.turn.as_ref()?.paused_until(Instant::now())
+        self.fairness.as_ref()?.paused_until(Instant::now())
     }
 }
 

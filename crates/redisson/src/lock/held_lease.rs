@@ -205,7 +205,7 @@ impl BackgroundTasks {
         if let Some(channel) = channels.get(name) {
             return Arc::clone(channel);
         }
-        channels.sweep(|channel| Arc::strong_count(channel) > 1 || channel.has_turn());
+        channels.sweep(|channel| Arc::strong_count(channel) > 1 || channel.had_others());
         let channel = LockChannel::new(name, &self.subscriber);
         channels.insert(name.into(), Arc::clone(&channel));
         channel

@@ -131,19 +131,19 @@
 // | asks, and waits as long as the caller does | `acquire.rs` |
 // | the callers of a process that wait, in the order of their arrival | `wait_queue.rs` |
 // | the message that the lock is free, and who hears it | `channel.rs` |
-// | turns with other processes | `turn.rs` |
+// | how often other processes go first | `fairness.rs` |
 // | one request, and its calls to acquire, renew and release | `lease_request.rs` |
 // | a lease that is held, and the watchdog that renews it | `held_lease.rs` |
 // | the list of the scripts | `scripts.rs`, `lua/lock/` |
 
 mod acquire;
 mod channel;
+mod fairness;
 mod held_lease;
 mod lease_request;
 mod lock;
 mod owner;
 mod scripts;
-mod turn;
 mod wait_queue;
 
 pub use lock::{Lock, LockError, LockErrorKind, LockGuard};

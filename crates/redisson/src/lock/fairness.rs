@@ -5,20 +5,20 @@ use tokio::time::Instant;
 /// How many times in a row a process may hold a lock while other processes wait. Handing the lock
 /// over within a process takes a fraction of the time that another process takes to wake up.
 const MAX_HOLDS: u32 = 16;
-/// A process whose holds are long ends its turn after this time.
-const MAX_TURN: Duration = Duration::from_millis(10);
+/// A process whose holds are long lets others go first after this time.
+const MAX_SPELL: Duration = Duration::from_millis(10);
 /// How long a process leaves a free lock to others: a thread of a JVM needs milliseconds to wake
 /// up.
 const PAUSE: Duration = Duration::from_millis(5);
-/// After this time without a release, it no longer matters whose turn it was.
+/// After this time without a release, it no longer matters who goes first.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// How this process takes turns at one lock with other processes that wait for it.
+/// How this process shares one lock with other processes that wait for it.
 ///
 /// While others wait, the process holds the lock several times in a row. Then it pauses until each
 /// of the others may have had as many holds. If nobody takes the free lock during a pause, the
 /// process goes on.
-pub(super) struct LockTurn {
+pub(super) struct Fairness {
     /// How many other processes listened at the latest release.
     pub(super) others: u32,
     /// How many holds this process has had above its share; negative if below. The balances of all
@@ -36,11 +36,11 @@ pub(super) struct LockTurn {
     last_release: Instant,
 }
 
-impl LockTurn {
-    /// The turn of a process that acquired the lock at `acquired` and releases it now, while
+impl Fairness {
+    /// That of a process that acquired the lock at `acquired` and releases it now, while
     /// `others` wait.
     pub(super) fn new(others: u32, acquired: Instant, now: Instant) -> Self {
-        let mut turn = Self {
+        let mut fairness = Self {
             others,
             balance: 0,
             began: Some(acquired),
@@ -49,8 +49,8 @@ impl LockTurn {
             own_messages: 0,
             last_release: now,
         };
-        turn.release_sent(false, now);
-        turn
+        fairness.release_sent(false, now);
+        fairness
     }
 
     pub(super) fn is_outdated(&self, now: Instant) -> bool {
@@ -83,7 +83,7 @@ impl LockTurn {
         let others = i64::from(self.others);
         let max = i64::from(MAX_HOLDS) * others;
         self.balance = (self.balance + others).min(max);
-        let is_long = self.began.is_some_and(|began| now - began >= MAX_TURN);
+        let is_long = self.began.is_some_and(|began| now - began >= MAX_SPELL);
         if self.balance == max || is_long {
             self.paused_until = Some(now + PAUSE);
         }
@@ -111,117 +111,117 @@ impl LockTurn {
 mod tests {
     use super::*;
 
-    /// The turn of a process beside this many others, before its next hold.
-    fn turn(others: u32) -> LockTurn {
-        let mut turn = LockTurn::new(others, Instant::now(), Instant::now());
-        others_hold(&mut turn, others);
-        turn
+    /// That of a process beside this many others, before its next hold.
+    fn fairness(others: u32) -> Fairness {
+        let mut fairness = Fairness::new(others, Instant::now(), Instant::now());
+        others_hold(&mut fairness, others);
+        fairness
     }
 
-    fn hold(turn: &mut LockTurn) {
-        turn.acquired(Instant::now());
-        turn.release_sent(false, Instant::now());
+    fn hold(fairness: &mut Fairness) {
+        fairness.acquired(Instant::now());
+        fairness.release_sent(false, Instant::now());
     }
 
-    fn others_hold(turn: &mut LockTurn, holds: u32) {
-        (0..holds).for_each(|_| turn.message_received(Instant::now()));
+    fn others_hold(fairness: &mut Fairness, holds: u32) {
+        (0..holds).for_each(|_| fairness.message_received(Instant::now()));
     }
 
-    fn is_paused(turn: &LockTurn) -> bool {
-        turn.paused_until(Instant::now()).is_some()
+    fn is_paused(fairness: &Fairness) -> bool {
+        fairness.paused_until(Instant::now()).is_some()
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_other_process_may_have_as_many_holds() {
-        let mut turn = turn(2);
+        let mut fairness = fairness(2);
         for _ in 0..3 {
             for _ in 0..MAX_HOLDS {
-                assert!(!is_paused(&turn));
-                hold(&mut turn);
+                assert!(!is_paused(&fairness));
+                hold(&mut fairness);
             }
             for _ in 0..2 * MAX_HOLDS {
-                assert!(is_paused(&turn));
+                assert!(is_paused(&fairness));
                 tokio::time::advance(PAUSE / 2).await;
-                turn.message_received(Instant::now());
+                fairness.message_received(Instant::now());
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_long_hold_is_a_turn() {
-        let mut turn = turn(1);
-        turn.acquired(Instant::now());
-        tokio::time::advance(MAX_TURN).await;
-        turn.release_sent(false, Instant::now());
-        assert!(is_paused(&turn));
-        turn.message_received(Instant::now());
-        assert!(!is_paused(&turn), "the other one has had it");
+    async fn a_long_hold_ends_a_spell() {
+        let mut fairness = fairness(1);
+        fairness.acquired(Instant::now());
+        tokio::time::advance(MAX_SPELL).await;
+        fairness.release_sent(false, Instant::now());
+        assert!(is_paused(&fairness));
+        fairness.message_received(Instant::now());
+        assert!(!is_paused(&fairness), "the other one has had it");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_nobody_takes_is_acquired_again() {
-        let mut turn = turn(1);
-        (0..MAX_HOLDS).for_each(|_| hold(&mut turn));
+        let mut fairness = fairness(1);
+        (0..MAX_HOLDS).for_each(|_| hold(&mut fairness));
         tokio::time::advance(PAUSE).await;
-        assert!(!is_paused(&turn));
-        hold(&mut turn);
-        assert!(!is_paused(&turn), "a turn as long as the first one");
+        assert!(!is_paused(&fairness));
+        hold(&mut fairness);
+        assert!(!is_paused(&fairness), "a spell as long as the first one");
     }
 
     /// A caller that tries once may acquire the lock also during a pause.
     #[tokio::test(start_paused = true)]
-    async fn others_are_never_more_than_a_turn_behind() {
-        let mut turn = turn(2);
-        (0..100 * MAX_HOLDS).for_each(|_| hold(&mut turn));
-        others_hold(&mut turn, 2 * MAX_HOLDS);
-        assert!(!is_paused(&turn));
+    async fn others_are_never_more_than_a_spell_behind() {
+        let mut fairness = fairness(2);
+        (0..100 * MAX_HOLDS).for_each(|_| hold(&mut fairness));
+        others_hold(&mut fairness, 2 * MAX_HOLDS);
+        assert!(!is_paused(&fairness));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_process_that_is_behind_makes_up_for_it() {
-        let mut turn = turn(1);
-        others_hold(&mut turn, 3);
-        (0..MAX_HOLDS + 2).for_each(|_| hold(&mut turn));
-        assert!(!is_paused(&turn));
-        hold(&mut turn);
-        assert!(is_paused(&turn));
+        let mut fairness = fairness(1);
+        others_hold(&mut fairness, 3);
+        (0..MAX_HOLDS + 2).for_each(|_| hold(&mut fairness));
+        assert!(!is_paused(&fairness));
+        hold(&mut fairness);
+        assert!(is_paused(&fairness));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_process_that_is_far_behind_still_pauses() {
-        let mut turn = turn(1);
-        others_hold(&mut turn, 100 * MAX_HOLDS);
+        let mut fairness = fairness(1);
+        others_hold(&mut fairness, 100 * MAX_HOLDS);
         for _ in 0..MAX_HOLDS / 2 {
-            turn.acquired(Instant::now());
-            tokio::time::advance(MAX_TURN).await;
-            turn.release_sent(false, Instant::now());
-            assert!(is_paused(&turn));
-            others_hold(&mut turn, 1);
-            assert!(!is_paused(&turn));
+            fairness.acquired(Instant::now());
+            tokio::time::advance(MAX_SPELL).await;
+            fairness.release_sent(false, Instant::now());
+            assert!(is_paused(&fairness));
+            others_hold(&mut fairness, 1);
+            assert!(!is_paused(&fairness));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn others_with_long_holds_still_have_their_turn() {
-        let mut turn = turn(1);
-        (0..MAX_HOLDS).for_each(|_| hold(&mut turn));
+    async fn others_with_long_holds_still_have_theirs() {
+        let mut fairness = fairness(1);
+        (0..MAX_HOLDS).for_each(|_| hold(&mut fairness));
         for _ in 1..MAX_HOLDS {
             tokio::time::advance(2 * PAUSE).await;
-            turn.message_received(Instant::now());
-            assert!(is_paused(&turn));
+            fairness.message_received(Instant::now());
+            assert!(is_paused(&fairness));
         }
-        turn.message_received(Instant::now());
-        assert!(!is_paused(&turn));
+        fairness.message_received(Instant::now());
+        assert!(!is_paused(&fairness));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_message_of_its_own_does_not_count_as_a_hold_of_others() {
-        let mut turn = turn(1);
-        (0..MAX_HOLDS - 1).for_each(|_| hold(&mut turn));
-        turn.release_sent(true, Instant::now());
-        turn.message_received(Instant::now());
-        assert!(is_paused(&turn));
-        others_hold(&mut turn, MAX_HOLDS);
-        assert!(!is_paused(&turn));
+        let mut fairness = fairness(1);
+        (0..MAX_HOLDS - 1).for_each(|_| hold(&mut fairness));
+        fairness.release_sent(true, Instant::now());
+        fairness.message_received(Instant::now());
+        assert!(is_paused(&fairness));
+        others_hold(&mut fairness, MAX_HOLDS);
+        assert!(!is_paused(&fairness));
     }
 }
