@@ -9,11 +9,13 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decisions::{Decided, Deciding, RequestPermits};
+use super::decisions::{Decided, Deciding};
 use super::gate::Gate;
 use super::outer_layers::Outage;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
-use crate::charge::{Answers, Charge, Effect, LateCharge, LayerResponse, WatchedBody};
+use crate::charge::{
+    Answers, Charge, Effect, LateCharge, LatePermit, LayerResponse, Permit, WatchedBody,
+};
 use crate::decision::Decision;
 use crate::rule::Rule;
 use crate::take::Take;
@@ -67,7 +69,9 @@ pub(crate) struct Admission {
     /// What a shadow rule was charged for the request, which does not show it.
     pub(super) shadow: Option<Arc<LateCharge>>,
     /// Is dropped with the body of the response.
-    pub(super) permits: Option<Box<RequestPermits>>,
+    pub(super) permit: Option<Permit>,
+    /// That of a shadow rule.
+    pub(super) permit_in_shadow: Option<LatePermit>,
     pub(super) gate: Arc<Gate>,
     /// The request's head for the error callback, kept while the inner service has the request.
     pub(super) head: Option<Box<Parts>>,
@@ -107,7 +111,7 @@ impl Admission {
             return Err(error);
         };
         let callback = Arc::clone(callback);
-        self.permits = None;
+        (self.permit, self.permit_in_shadow) = (None, None);
         self.tell_error();
         let rule = Arc::clone(&self.rule);
         let form = self.gate.form_of(&head, None);
@@ -135,7 +139,8 @@ impl Admission {
         let is_charged = self.answer.is_some() || self.shadow.is_some();
         let gives_back = self.gate.decider.gives_back;
         let is_read = is_charged && (gives_back || self.rule.reads_response());
-        let mut response = if is_read || self.permits.is_some() {
+        let has_permit = self.permit.is_some() || self.permit_in_shadow.is_some();
+        let mut response = if is_read || has_permit {
             self.watch_response(response, is_read)
         } else {
             response.map(Body::new)
@@ -156,7 +161,7 @@ impl Admission {
         response
     }
 
-    /// This response, of which the outcome is read, or whose body keeps the permits.
+    /// This response, of which the outcome is read, or whose body keeps the permit.
     #[cold]
     fn watch_response<B>(&mut self, mut response: http::Response<B>, is_read: bool) -> Response
     where
@@ -173,15 +178,16 @@ impl Admission {
         }
         let status = response.status();
         let is_upgrade = status == 101 || self.is_connect && status.is_success();
-        if is_upgrade && self.permits.is_some() {
+        let permits = (self.permit.take(), self.permit_in_shadow.take());
+        if is_upgrade && !matches!(permits, (None, None)) {
             let warning = Warning::new(WarningKind::PermitOfUpgrade);
             self.gate
                 .decider
                 .warnings
                 .add(warning.about(self.rule.path()));
         }
-        match (self.permits.take(), late_failure) {
-            (None, None) => response.map(Body::new),
+        match (permits, late_failure) {
+            ((None, None), None) => response.map(Body::new),
             watcher => response.map(|body| {
                 // A server may never poll an empty body.
                 let watcher = (!body.is_end_stream()).then_some(watcher);

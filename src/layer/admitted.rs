@@ -66,15 +66,14 @@ pub struct Admitted {
 impl Admitted {
     /// What a check gets, which may go on.
     pub(super) fn new(mut admission: Admission) -> Self {
-        let permits = admission.permits.take().map(|it| *it).unwrap_or_default();
         // Its caller has it: what is dropped is no request.
-        let charge = admission.answer.take();
+        let (charge, permit) = (admission.answer.take(), admission.permit.take());
         let (rule, gate) = (&admission.rule, &admission.gate);
         Self {
             decision: charge.as_ref().map(|charge| charge.decision().clone()),
             charge: charge.and_then(|charge| charge.for_settling()),
-            permit: permits.own.map(|permit| gate.watch_permit(permit, rule)),
-            in_shadow: permits.in_shadow,
+            permit: permit.map(|it| gate.watch_permit(it, rule)),
+            in_shadow: admission.permit_in_shadow.take(),
             charge_in_shadow: admission.shadow.take(),
         }
     }

@@ -4,10 +4,9 @@ use http::{StatusCode, response};
 use http_body::Frame;
 
 use super::action::Admission;
-use super::decisions::RequestPermits;
 use super::gate::Gate;
 use crate::callback::caught;
-use crate::charge::{Charge, Effect, FrameWatcher, LayerResponse};
+use crate::charge::{Charge, Effect, FrameWatcher, LatePermit, LayerResponse, Permit};
 use crate::rule::{Outcomes, Rule, Statuses};
 use crate::warning::{Warning, WarningKind};
 
@@ -104,8 +103,10 @@ impl Admission {
 /// A failure that the trailers of a response with this status may tell.
 pub(super) struct LateFailure(StatusCode, Admission);
 
-/// The body of a response has the permits until it has ended.
-impl<D> FrameWatcher<D> for (Option<Box<RequestPermits>>, Option<Box<LateFailure>>) {
+/// Those of a request, its own or that of a shadow rule: the body of its response has them.
+type RequestPermits = (Option<Permit>, Option<LatePermit>);
+
+impl<D> FrameWatcher<D> for (RequestPermits, Option<Box<LateFailure>>) {
     fn watch(&mut self, frame: &Frame<D>) {
         let Some((LateFailure(status, admitted), trailers)) =
             self.1.as_deref().zip(frame.trailers_ref())

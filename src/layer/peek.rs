@@ -26,37 +26,18 @@ use crate::warning::Warning;
 #[derive(Debug)]
 #[must_use = "nothing is asked until it is awaited"]
 pub struct Peek {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     /// Missing without a rule.
-    rule: Option<Arc<Rule>>,
-    keys: SubjectKeys,
-    plan: Option<Plan>,
-    plan_value: Option<Plan>,
+    pub(crate) rule: Option<Arc<Rule>>,
+    pub(crate) keys: SubjectKeys,
+    pub(crate) plan: Option<Plan>,
+    pub(crate) plan_value: Option<Plan>,
     /// The warning of a look for which the caller names no plan.
-    without_plan: Option<(Arc<Warnings>, Warning)>,
-    operator_keys: Arc<OperatorKeys>,
+    pub(crate) without_plan: Option<(Arc<Warnings>, Warning)>,
+    pub(crate) operator_keys: Arc<OperatorKeys>,
 }
 
 impl Peek {
-    /// A key that an operator raises is shown under its raised quotas.
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        operator_keys: Arc<OperatorKeys>,
-        rule: Option<Arc<Rule>>,
-        keys: SubjectKeys,
-        without_plan: Option<(Arc<Warnings>, Warning)>,
-    ) -> Self {
-        Self {
-            store,
-            operator_keys,
-            rule,
-            keys,
-            without_plan,
-            plan: None,
-            plan_value: None,
-        }
-    }
-
     /// What is left of the quotas of this [plan](Rule::with_plan) of the rule. One that the rule
     /// does not have counts as none. Default: none, the rule's own quotas.
     pub fn plan(mut self, name: &str) -> Self {

@@ -7,7 +7,7 @@ use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::action::{Action, Admission, Refusal, forbid_storing, marked};
-use super::decisions::{Decided, Deciding, RequestPermits, WaitingTake};
+use super::decisions::{Decided, Deciding, WaitingTake};
 use super::gate::Gate;
 use super::headers::{set_retry_after, shown_retry_after, whole_seconds};
 use super::outer_layers::{Outage, WaitingSince};
@@ -15,7 +15,7 @@ use crate::callback::{
     AnswerForm, AnswerReason, Cause, DegradeCallback, Denied, ErrorCallback, Failed, Instead,
     Recovery, RetryAfter, grpc, guarded, key_refused, recover,
 };
-use crate::charge::{Charge, Denial, LayerResponse};
+use crate::charge::{Charge, Denial, LayerResponse, Permit};
 use crate::decision::{Decision, QuotaState, Source};
 use crate::error::StoreError;
 use crate::question::CountAsk;
@@ -41,12 +41,12 @@ impl Gate {
     pub(crate) fn act(self: &Arc<Self>, decided: Decided) -> Action {
         match (decided, &self.options.on_error) {
             // Most requests: nothing has failed, and no callback is asked.
-            (Decided::Allowed(charge, waiting_since, permits), _)
+            (Decided::Allowed(charge, waiting_since, permit), _)
                 if charge.decision().failure().is_none() =>
             {
                 let decider = &self.decider;
                 decider.count_decision(charge.take(), charge.decision());
-                Action::Admit(self.admit_charged(charge, waiting_since, permits))
+                Action::Admit(self.admit_charged(charge, waiting_since, permit))
             }
             (decided, Some(callback)) if decided.is_for(&**callback) => {
                 Action::Recover(Arc::clone(callback), decided)
@@ -79,13 +79,13 @@ impl Gate {
         self.decider.count(&decided);
         Ok(Some(match decided {
             Decided::Pass(_, None, None) => return Ok(None),
-            Decided::Pass(rule, shadow, permits) => {
+            Decided::Pass(rule, shadow, permit) => {
                 let mut admitted = self.admit(rule);
-                (admitted.shadow, admitted.permits) = (shadow, permits);
+                (admitted.shadow, admitted.permit_in_shadow) = (shadow, permit);
                 admitted
             }
-            Decided::Allowed(charge, waiting_since, permits) => {
-                self.admit_charged(charge, waiting_since, permits)
+            Decided::Allowed(charge, waiting_since, permit) => {
+                self.admit_charged(charge, waiting_since, permit)
             }
             Decided::Denied(take, decision) => return Err(Refusal::Denied(take, decision)),
             Decided::Proceed(rule, cause) => {
@@ -105,12 +105,12 @@ impl Gate {
         self: &Arc<Self>,
         charge: Charge,
         waiting_since: Option<Instant>,
-        permits: Option<Box<RequestPermits>>,
+        permit: Option<Permit>,
     ) -> Admission {
         let failure = charge.decision().failure();
         let outage = failure.and_then(|failure| self.outage(failure));
         let mut admitted = self.admit(Arc::clone(charge.take().rule()));
-        (admitted.answer, admitted.permits) = (Some(charge), permits);
+        (admitted.answer, admitted.permit) = (Some(charge), permit);
         (admitted.waiting_since, admitted.outage) = (waiting_since, outage);
         admitted
     }
@@ -122,7 +122,8 @@ impl Gate {
             rule,
             answer: None,
             shadow: None,
-            permits: None,
+            permit: None,
+            permit_in_shadow: None,
             gate: Arc::clone(self),
             head: None,
             waiting_since: None,

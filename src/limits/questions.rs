@@ -170,14 +170,20 @@ impl Limits {
     /// the rule does not have.
     pub fn peek(&self, path: &str, key: impl Into<SubjectKeys>) -> Peek {
         let rule = self.rules.guard().find(path).cloned();
-        let (store, operated) = (self.shared_store(), &self.operator_keys);
         let setter = rule.as_ref().and_then(|it| self.defaults.plan_setter(it));
         let without_plan = setter.map(|setter| {
             let warning = Warning::named(WarningKind::PlanOfCheck, setter).about(path);
             (Arc::clone(&self.warnings), warning)
         });
-        let operated = Arc::clone(operated);
-        Peek::new(Arc::clone(store), operated, rule, key.into(), without_plan)
+        Peek {
+            store: Arc::clone(self.shared_store()),
+            rule,
+            keys: key.into(),
+            plan: None,
+            plan_value: None,
+            without_plan,
+            operator_keys: Arc::clone(&self.operator_keys),
+        }
     }
 
     /// Whoever waits for its turn is denied now, and nobody waits from now on: requests behind

@@ -328,7 +328,12 @@ impl Outgoing {
         }
         let call = call.max_waiting(Self::MAX_WAITING);
         let admitted = call.wait(self.wait).await?;
-        Ok(Turn::new(self.clone(), key, admitted))
+        Ok(Turn {
+            outgoing: self.clone(),
+            key,
+            admitted,
+            used: None,
+        })
     }
 }
 

@@ -26,24 +26,14 @@ use crate::rule::{GRPC_STATUS, Outcomes, Statuses};
 #[derive(Debug)]
 #[must_use = "a hold by the partner is not observed"]
 pub struct Turn {
-    outgoing: Outgoing,
-    key: Key,
-    admitted: Admitted,
+    pub(super) outgoing: Outgoing,
+    pub(super) key: Key,
+    pub(super) admitted: Admitted,
     /// What the call has used, if somebody knows it.
-    used: Option<u64>,
+    pub(super) used: Option<u64>,
 }
 
 impl Turn {
-    pub(super) const fn new(outgoing: Outgoing, key: Key, admitted: Admitted) -> Self {
-        let used = None;
-        Self {
-            outgoing,
-            key,
-            admitted,
-            used,
-        }
-    }
-
     /// Says what the call has used, in units, before [`observe_response`](Self::observe_response)
     /// or the turn's end, which [settle](crate::store::Charge::settle) it in the background: what
     /// was not used of its [cost](Outgoing::cost) is given back, and what was used beyond it is

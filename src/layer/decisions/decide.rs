@@ -44,34 +44,15 @@ use crate::waiting::{QueueId, Wait, Waiter};
 #[derive(Clone)]
 pub(crate) enum Decided {
     /// No rule limits the request: the late charge of a shadow rule, for refunds by response, and
-    /// its permits.
-    Pass(
-        Arc<Rule>,
-        Option<Arc<LateCharge>>,
-        Option<Box<RequestPermits>>,
-    ),
-    /// The charge, the instant since when the request has waited, if it has, and its permits.
-    Allowed(Charge, Option<Instant>, Option<Box<RequestPermits>>),
+    /// its permit.
+    Pass(Arc<Rule>, Option<Arc<LateCharge>>, Option<LatePermit>),
+    /// The charge, the instant since when the request has waited, if it has, and its permit.
+    Allowed(Charge, Option<Instant>, Option<Permit>),
     Denied(Take, Decision),
     /// The request is admitted without a decision, by the rule or a callback.
     Proceed(Arc<Rule>, Cause),
     /// There is no decision, and the rule admits nothing without one.
     Failed(Arc<Rule>, Cause),
-}
-
-/// The permits of a request until its response has ended: its own, and that of a shadow rule.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RequestPermits {
-    pub(crate) own: Option<Permit>,
-    pub(crate) in_shadow: Option<LatePermit>,
-}
-
-impl RequestPermits {
-    /// `None` if there are none.
-    pub(super) fn of(own: Option<Permit>, in_shadow: Option<LatePermit>) -> Option<Box<Self>> {
-        let are_some = own.is_some() || in_shadow.is_some();
-        are_some.then(|| Box::new(Self { own, in_shadow }))
-    }
 }
 
 /// How far the decision about a take is.
@@ -357,7 +338,6 @@ impl Decider {
             let (store, path) = (Arc::clone(self.store()), Arc::clone(&self.path));
             take.ask.set_failure(None);
             let permit = self.refunds.permit_of(&store, take, &decision, &path);
-            let permits = RequestPermits::of(permit, None);
             let may_come_back = take.rule().settles() || self.refunds_by_response(take.rule());
             let (take, path, refunds) = (question.take, Some(path), self.refunds.clone());
             let listeners = self.listeners.clone().map(|it| it as _);
@@ -377,7 +357,7 @@ impl Decider {
                     Some(since)
                 }
             };
-            return Deciding::Done(Decided::Allowed(charge, waited_since, permits));
+            return Deciding::Done(Decided::Allowed(charge, waited_since, permit));
         }
         match self.waits_after_denial(wait, asked.as_ref(), take, &decision, behind) {
             None => Deciding::Done(Decided::Denied(question.take, decision)),

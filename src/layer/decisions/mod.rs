@@ -15,7 +15,7 @@ mod warnings;
 
 pub use crossing::Crossing;
 pub(crate) use crossing::Crossings;
-pub(crate) use decide::{AskedTake, Decided, Deciding, RequestPermits, WaitingTake};
+pub(crate) use decide::{AskedTake, Decided, Deciding, WaitingTake};
 pub(crate) use decide::{ask, capabilities, check_capabilities};
 pub(crate) use decider::{Decider, RuleSource};
 pub(crate) use listeners::Listeners;

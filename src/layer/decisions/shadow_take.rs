@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::decide::{Decided, RequestPermits, ask};
+use super::decide::{Decided, ask};
 use super::decider::Decider;
 use super::listeners::Listeners;
 use crate::callback::caught;
@@ -45,18 +45,18 @@ pub(super) fn ask_in_shadow(decider: &Decider, take: Take) -> Decided {
     let is_read = decider.gives_back || rule.reads_response();
     let is_changed = is_read || rule.settle_dropped().is_some();
     let charge = is_changed.then(|| LateCharge::new(&decider.refunds));
-    let in_shadow = rule.has_permits().then(LatePermit::default);
+    let permit = rule.has_permits().then(LatePermit::default);
     let asked = AskedInShadow {
         store: Arc::clone(decider.store()),
         listeners: decider.listeners.clone(),
         take,
         path: Arc::clone(&decider.path),
         charge: charge.clone(),
-        permit: in_shadow.clone(),
+        permit: permit.clone(),
         refunds: decider.refunds.clone(),
     };
     asked.ask(&decider.shadows);
-    Decided::Pass(rule, charge, RequestPermits::of(None, in_shadow))
+    Decided::Pass(rule, charge, permit)
 }
 
 impl AskedInShadow {
