@@ -94,16 +94,26 @@ impl Gate {
             let take = Take::new(rule, Key::default());
             self.inspect(Some(request.headers()), Some(&take));
             let deciding = self.decide(take, Some(request.extensions()));
-            return (Ok(deciding), request);
+            return (self.begun(deciding), request);
         }
         let (mut head, body) = request.into_parts();
         let take = self.read_head(reads, &mut head);
         self.inspect(Some(&head.headers), take.as_ref().ok());
         let begun = match take {
-            Ok(take) => Ok(self.decide(take, Some(&head.extensions))),
+            Ok(take) => self.begun(self.decide(take, Some(&head.extensions))),
             Err(action) => Err(*action),
         };
         (begun, Request::from_parts(head, body))
+    }
+
+    /// How far a request is. What was decided is not copied out of here.
+    #[inline]
+    #[allow(clippy::result_large_err, reason = "a box would cost an allocation")]
+    fn begun(self: &Arc<Self>, deciding: Deciding) -> Begun {
+        match deciding {
+            Deciding::Done(decided) => Err(self.act(decided)),
+            deciding => Ok(deciding),
+        }
     }
 
     /// Decides about a take that has just arrived, of a request with these extensions, if there is
@@ -152,14 +162,12 @@ impl Gate {
             return Err(Box::new(Action::Pass));
         }
         let rule = self.choose_plan(Arc::clone(of.rule), head)?;
-        let lane = of
-            .fair_by
-            .map(|it| caught("fair_by", rule.path(), || it.extract(head)));
-        let lane = lane.transpose()?;
+        let Some(fair_by) = of.fair_by else {
+            return self.take_of(rule, of.key, head);
+        };
+        let key = caught("fair_by", rule.path(), || fair_by.extract(head))?;
         let mut take = self.take_of(rule, of.key, head)?;
-        if let Some(key) = lane {
-            self.set_lane(&mut take, key.ok().as_ref());
-        }
+        self.set_lane(&mut take, key.ok().as_ref());
         Ok(take)
     }
 

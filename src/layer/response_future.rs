@@ -125,29 +125,27 @@ where
         request: Request<B>,
         gate: &Arc<Gate>,
     ) -> Self {
-        let begun = match begun {
-            Ok(Deciding::Done(decided)) => Err(gate.act(decided)),
-            begun => begun,
-        };
         let admitted = match begun {
             Err(Action::Pass) => None,
             Err(Action::Admit(admitted)) => Some(admitted),
-            begun => {
-                // No ready instance is left behind unused: it would keep what it has reserved, such
-                // as a permit of a `ConcurrencyLimit`.
-                let fresh = service.clone();
-                let kept = KeptRequest {
-                    service: std::mem::replace(service, fresh),
-                    is_ready: true,
-                    request,
-                    gate: Arc::clone(gate),
-                    arrived: None,
-                };
-                let state = ResponseState::after(begun, kept);
-                return Self { state };
-            }
+            begun => return Self::kept(begun, service, request, gate),
         };
         let state = ResponseState::call(service, request, admitted);
+        Self { state }
+    }
+
+    /// Keeps the request. No ready instance is left behind unused: it would keep what it has
+    /// reserved, such as a permit of a `ConcurrencyLimit`.
+    fn kept(begun: Begun, service: &mut S, request: Request<B>, gate: &Arc<Gate>) -> Self {
+        let fresh = service.clone();
+        let kept = KeptRequest {
+            service: std::mem::replace(service, fresh),
+            is_ready: true,
+            request,
+            gate: Arc::clone(gate),
+            arrived: None,
+        };
+        let state = ResponseState::after(begun, kept);
         Self { state }
     }
 }

@@ -233,22 +233,30 @@ impl Decider {
             None => ask(self.store(), &take),
             Some(_) => ask(self.store(), &take.clone().looking()),
         });
-        let asked = moment.asked.as_ref().map(|it| it.at);
-        // In a variable it would be copied once more.
-        let question = || TakeInFlight {
-            take,
-            moment,
-            wait,
-            span,
-        };
-        match answer.poll_now() {
-            Some(answer) => self.judge(question(), answer, Duration::ZERO),
-            None => Deciding::Asked(AskedTake {
-                since: asked.unwrap_or_else(Instant::now),
-                question: Some(question()),
+        // A question in a variable would be copied once more.
+        if let Some(answer) = answer.poll_now() {
+            return self.judge(
+                TakeInFlight {
+                    take,
+                    moment,
+                    wait,
+                    span,
+                },
                 answer,
-            }),
+                Duration::ZERO,
+            );
         }
+        let since = moment.asked.as_ref().map(|it| it.at);
+        Deciding::Asked(AskedTake {
+            since: since.unwrap_or_else(Instant::now),
+            question: Some(TakeInFlight {
+                take,
+                moment,
+                wait,
+                span,
+            }),
+            answer,
+        })
     }
 
     /// Says in a take what only the moment knows at which the store is asked.
