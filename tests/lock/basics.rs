@@ -3,6 +3,8 @@
 use crate::*;
 
 const TOKEN: &str = "redisson_lock_token:{l}";
+/// Of a call that finds the lock free.
+const WITHIN: Duration = Duration::from_secs(3);
 
 type Fields = HashMap<String, String>;
 
@@ -149,9 +151,9 @@ async fn what_others_wrote_under_the_names() {
     run(&server, &format!("DEL {TOKEN}"));
 }
 
-/// Tokens and counts that are no numbers of ours, or the last ones: a fresh start, and no lock is
-/// left behind.
-#[tokio::test]
+/// Tokens and counts that are no numbers of ours, or the last ones: a fresh start in bounded time,
+/// and no lock is left behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_that_make_no_sense() {
     const NONSENSE: [&str; 14] = [
         "x",
@@ -179,7 +181,7 @@ async fn numbers_that_make_no_sense() {
             set.expect("is set");
             let mut before = micros_of(&server) - 1;
             for _ in 0..3 {
-                let guard = lock.tries().await;
+                let guard = timeout(WITHIN, lock.tries()).await.expect("law 6");
                 let guard = guard.unwrap_or_else(|| panic!("{what}: locked by nobody"));
                 let token = guard.fencing_token();
                 assert!(token > before, "{what}: {before}, then {token}");
@@ -198,17 +200,21 @@ async fn numbers_that_make_no_sense() {
             };
             let set = admin.hset::<_, _, _, ()>("l", holder, nonsense);
             set.expect("is set");
-            let inner = mine.holds().await;
-            assert!(inner.is_held(), "{nonsense:?}: an owner's own");
-            assert!(lock.tries().await.is_none(), "{nonsense:?}: it is held");
-            assert_eq!(mine.count(&me).await, 2, "{nonsense:?}");
-            match is_dropped {
-                true => drop(inner),
-                false => frees(inner).await,
-            }
-            let released = guard.release().await;
-            released.unwrap_or_else(|error| panic!("{nonsense:?}: {error}"));
-            lock.is_free_soon().await;
+            let calls = async {
+                let inner = mine.holds().await;
+                assert!(inner.is_held(), "{nonsense:?}: an owner's own");
+                assert!(lock.tries().await.is_none(), "{nonsense:?}: it is held");
+                assert_eq!(mine.count(&me).await, 2, "{nonsense:?}");
+                match is_dropped {
+                    true => drop(inner),
+                    false => frees(inner).await,
+                }
+                let released = guard.release().await;
+                released.unwrap_or_else(|error| panic!("{nonsense:?}: {error}"));
+            };
+            timeout(12 * SECOND, calls).await.expect("law 6");
+            let freed = timeout(WITHIN, lock.holds()).await;
+            frees(freed.expect("it is free")).await;
         }
     }
     check_expiries(&server, &[]);
