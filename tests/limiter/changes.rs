@@ -93,7 +93,7 @@ async fn are_heard_of_in_memory() {
     timeout(PATIENT, join_all(cases)).await.expect("all hear");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn are_heard_of_on_redis() {
     let (server, _proxy, redis) = far_server(millis(2)).await;
     let abroad = handle(&server.url).await;

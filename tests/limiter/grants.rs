@@ -7,7 +7,6 @@ use crate::*;
 on_both!(
     callers_that_give_up_waste_nothing,
     too_many_permits_are_told_while_waiting,
-    futures_that_nobody_polls,
     a_refusal_says_when_to_come_back,
     how_it_is_kept_can_be_seen,
 );
@@ -62,8 +61,11 @@ async fn too_many_permits_are_told_while_waiting(on: &Home) {
 
 /// Futures that were polled once and then forgotten hold up nobody, and are served when they are
 /// looked at again.
-async fn futures_that_nobody_polls(on: &Home) {
-    let cases = ["plain", "fair"].map(async |name| {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn futures_that_nobody_polls() {
+    let homes = [Home::in_memory(), Home::on_redis().await];
+    let cases = homes.iter().flat_map(|on| [(on, "plain"), (on, "fair")]);
+    let cases = cases.map(async |(on, name)| {
         let limiter = RateLimiter::new(on, name).fair_if(name == "fair");
         limiter.sets(overall(1, millis(50))).await;
         assert!(limiter.takes(1).await);

@@ -128,7 +128,7 @@ async fn authorities_that_are_none() {
 }
 
 /// The same of a client's certificate, of its key, and of both the wrong way round.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_certificates_that_are_none() {
     let pem = certificates();
     let (certificate, key) = (pem.read("client.crt"), pem.read("client.key"));
