@@ -1,6 +1,7 @@
 //! What the tests share: servers that they start themselves, a proxy that breaks connections, worker
 //! processes and logs that tests can read; rules, apps, and stores that answer as a test wants.
 
+pub mod call_steps;
 mod calls;
 pub mod certificates;
 pub mod clocked;

@@ -217,18 +217,26 @@ fn repeated(what: &str) -> (&str, &str) {
 ///
 /// If something is otherwise. It names the scene and the step.
 pub fn play_scenes(file: &str) {
-    let text = std::fs::read_to_string(crate::root().join(file)).expect("a file of scenes");
-    let mut scenes = text.split("\n== ");
-    let lets = scenes.next().unwrap_or_default().split("\nlet ").skip(1);
-    let lets: Vec<_> = lets.filter_map(|it| it.split_once(" = ")).collect();
-    for scene in scenes {
-        let scene = lets.iter().fold(scene.to_owned(), |scene, (name, is)| {
-            scene.replace(&format!("${name}"), is.trim_end())
-        });
+    for scene in scenes_of(file) {
         let algorithms = Algorithm::ALL.into_iter();
         let algorithms = algorithms.take(if scene.contains("$algorithm") { 4 } else { 1 });
         algorithms.for_each(|it| play_scene(&scene.replace("$algorithm", it.name())));
     }
+}
+
+/// The scenes of a file, with what it says above the first one.
+pub(crate) fn scenes_of(file: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(crate::root().join(file)).expect("a file of scenes");
+    let text = text.replace("\\\n", "");
+    let mut scenes = text.split("\n== ");
+    let lets = scenes.next().unwrap_or_default().split("\nlet ").skip(1);
+    let lets: Vec<_> = lets.filter_map(|it| it.split_once(" = ")).collect();
+    let scenes = scenes.map(|scene| {
+        lets.iter().fold(scene.to_owned(), |scene, (name, is)| {
+            scene.replace(&format!("${name}"), is.trim_end())
+        })
+    });
+    scenes.collect()
 }
 
 fn play_scene(scene: &str) {
