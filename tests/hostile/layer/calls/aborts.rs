@@ -66,34 +66,6 @@ async fn they_leave_no_permit_and_no_waiter() {
     }
 }
 
-/// A function that is dropped gives nothing back, as one that has ended well does not. Whoever
-/// waits is denied at its time, since other processes may give back.
-#[tokio::test(start_paused = true)]
-async fn what_is_dropped_stays_charged() {
-    for drops in [true, false] {
-        let limits = paused(refunding(hourly(1)));
-        let running = call(&limits);
-        let running = tokio::spawn(async move {
-            let work = async || works(millis(300)).await;
-            running.try_run(work).await.is_ok()
-        });
-        tokio::task::yield_now().await;
-        let began = Instant::now();
-        let wait = call(&limits).wait(2 * SECOND);
-        let leave = async {
-            sleep(millis(200)).await;
-            if drops {
-                running.abort();
-            }
-        };
-        let (waited, ()) = join(wait.run(async || ()), leave).await;
-        assert!(waited.is_err(), "the charge stays");
-        assert_eq!(began.elapsed().as_millis() / 10, 200, "dropped: {drops}");
-        let left = left_at_last(&limits).await;
-        assert_eq!((left, counted(&limits).waiting), (0, 0));
-    }
-}
-
 /// A call that nobody polls asks nothing, and one that is dropped while it is asked runs nothing.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_awaited_does_nothing() {

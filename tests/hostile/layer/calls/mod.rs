@@ -6,8 +6,6 @@ mod charges;
 mod edges;
 mod failures;
 mod panics;
-mod reloads;
-mod waits;
 
 use futures_util::future::join;
 use tidegate::ErrorCallbackChain;
@@ -54,12 +52,6 @@ fn call(limits: &Limits) -> Call {
     limits.call("p").key("k")
 }
 
-/// Works for so long, and does not fail.
-async fn works(time: Duration) -> Result<(), Infallible> {
-    sleep(time).await;
-    Ok(())
-}
-
 /// A store that answers at once, and one that takes a while.
 async fn stores() -> (Redis, Proxy, [Arc<dyn Store>; 2]) {
     let (server, proxy, redis) = kit::far(millis(4)).await;
@@ -94,4 +86,9 @@ fn counted(limits: &Limits) -> RuleSnapshot {
 
 async fn panics<T>(it: impl Future<Output = T>) -> bool {
     AssertUnwindSafe(it).catch_unwind().await.is_err()
+}
+
+#[test]
+fn scenes() {
+    kit::call_steps::play_calls("tests/hostile/layer/calls.txt");
 }
