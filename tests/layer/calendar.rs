@@ -286,23 +286,6 @@ async fn beside_others() {
     }
 }
 
-/// A request does not wait for a month; what is used beyond a reservation is owed in its month; and
-/// an estimate above the month's max reserves that.
-#[tokio::test]
-async fn waiting_and_owing() {
-    for store in &Stores::start().await.all {
-        let limits = limits_of(&chat(3).with_owe_at_most(2), store);
-        let app = app(limits.layer("chat").wait(30 * SECOND).key(Everyone));
-        let admitted = limits.check("chat", Key::default()).await;
-        let charge = admitted.expect("there is room").charge.expect("a charge");
-        let settled = charge.settle(9).await.expect("an answer");
-        assert_eq!((settled.charged, settled.forgiven), (4, 4));
-        let began = Instant::now();
-        assert_eq!(ask(&app, "/", "").await.status, 429);
-        assert!(began.elapsed() < 5 * SECOND);
-    }
-}
-
 /// What a user is shown of the usage of this rule.
 struct Usage(Router);
 

@@ -108,34 +108,6 @@ fn of_a_rule() {
     rule("max-concurrent = 4\ncost = 2\n[rules.api.plans.pro]\nmax-count = 7\nwindow = \"1s\"");
 }
 
-/// A plan from code limits requests at a time, whether or not its rule does.
-#[tokio::test]
-async fn a_plan_from_code_has_permits() {
-    let plan = Plan::of([Policy::concurrent(2), Policy::from(Quota::per_hour(3))]).expect("valid");
-    for lines in [
-        "max-concurrent = 9\nmax-count = 9\nwindow = \"1h\"",
-        "max-count = 9\nwindow = \"1h\"",
-    ] {
-        let limits = limits(lines);
-        let check = || limits.check("api", Key::default()).plan_value(plan.clone());
-        let held = [check().await, check().await];
-        let refused = check().await.expect_err("two are held");
-        assert!(refused.decision().is_some_and(Decision::is_busy), "{lines}");
-        drop(held);
-        assert!(limits.flush(PATIENT).await);
-        check().await.expect("the third of the plan");
-        let refused = check().await.expect_err("the quota is used up");
-        assert!(
-            refused.decision().is_some_and(|it| !it.is_busy()),
-            "{lines}"
-        );
-        let left = limits.peek("api", Key::default()).await;
-        let left = left.expect("an answer").expect("a rule").remaining();
-        assert_eq!(left, 6, "{lines}");
-        assert_eq!(counted(&limits, "api").unknown_plans, 0);
-    }
-}
-
 /// What a customer bought of a rule does not lift how many of its requests run at a time.
 #[tokio::test]
 async fn a_plan_without_permits_keeps_those_of_the_rule() {

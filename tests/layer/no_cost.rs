@@ -41,44 +41,6 @@ async fn each_store(test: impl AsyncFn(Arc<dyn Store>)) {
     }
 }
 
-/// A client may choose the cost, say by a header: denied, and charged nowhere.
-#[tokio::test]
-async fn a_cost_of_any_size_is_denied_and_charged_nowhere() {
-    each_store(async |store| {
-        let limits = limits(rule(50, 10, None), &store);
-        limits.check("p", key()).cost(3).await.expect("room");
-        for cost in [51, u64::MAX - 3, u64::MAX - 2, u64::MAX] {
-            let refused = limits.check("p", key()).cost(cost).await;
-            let refused = refused.expect_err("above the max");
-            let denied = refused.decision().expect("a decision");
-            assert_eq!(denied.retry_after(), None, "it never fits");
-            assert_eq!(all_left(&limits).await, [47, 9], "{cost}");
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn quotas_with_a_cost_of_their_own_deny_and_are_refunded() {
-    each_store(async |store| {
-        let limits = limits(rule(9, 2, None), &store);
-        let check = || limits.check("p", key());
-        let first = check().await.expect("room");
-        check().await.expect("room");
-        assert_eq!(all_left(&limits).await, [9, 0]);
-        let refused = check().await.expect_err("two requests");
-        let denied = refused.decision().expect("a decision");
-        let denied: Vec<_> = denied.denied_by(&["tokens", "requests"]).collect();
-        assert_eq!(denied, [&"requests"]);
-        let charge = first.charge.expect("it was charged");
-        assert_eq!(charge.refund().await.expect("an answer"), 0, "no token");
-        assert_eq!(all_left(&limits).await, [9, 1]);
-        assert_eq!(charge.refund().await.expect("an answer"), 0);
-        assert_eq!(all_left(&limits).await, [9, 1], "once");
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn a_request_holds_a_permit() {
     each_store(async |store| {

@@ -44,6 +44,12 @@ fn refunds(limits: &Limits) -> (u64, u64, u64) {
     (p.refunds, p.refunded_units, p.refunds_lost)
 }
 
+/// What comes back.
+#[test]
+fn scenes() {
+    kit::call_steps::play_calls("tests/layer/outcomes.txt");
+}
+
 #[tokio::test]
 async fn a_condition_adds_to_the_rule() {
     for store in &Stores::start().await.all {
@@ -154,27 +160,6 @@ async fn a_grpc_answer_without_a_status_in_its_head() {
     }
 }
 
-/// Whoever comes first gives it back, and whoever settles has decided.
-#[tokio::test]
-async fn a_charge_is_given_back_or_settled_once() {
-    for store in &Stores::start().await.all {
-        let rule = refunding(100, &["2xx"]).with_cost(10);
-        let layer = layer(&rule, store);
-        let handler = on_get(async |Path(used): Path<u64>, charges: Charges| {
-            let given_back = charges[0].settle(used).await.expect("an answer").given_back;
-            assert_eq!(given_back, 10_u64.saturating_sub(used));
-            assert_eq!(charges[0].settle(0).await.expect("an answer").given_back, 0);
-            assert_eq!(charges.refund().await.expect("an answer"), 0);
-        });
-        let app = Router::new().route("/{used}", handler.layer(layer.clone()));
-        for (path, expected) in [("/3", 3), ("/10", 13), ("/11", 24), ("/0", 24)] {
-            assert_eq!(status(&app, path).await, OK);
-            assert!(layer.flush(PATIENT).await);
-            assert_eq!(used(store, &rule).await, expected, "{path}");
-        }
-    }
-}
-
 /// The store answers the take of a shadow rule when the response has gone.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_after_the_response_is_given_back() {
@@ -188,52 +173,6 @@ async fn an_answer_that_comes_after_the_response_is_given_back() {
     assert!(!limits.flush(millis(10)).await, "it is asked");
     assert!(limits.flush(5 * SECOND).await);
     assert_eq!(used(&store, &rule).await, 1);
-}
-
-/// A second rule with `shadow = true`, whose layer stands outside: its own `refund-on` gives back
-/// what it was charged; refunds and settlements of handlers reach the inner layer alone.
-#[tokio::test]
-async fn a_rule_on_trial_is_given_back_by_its_own_outcomes() {
-    for store in &Stores::start().await.all {
-        let of = |path: &str| per_minute(path, 1_000).with_cost(10);
-        let next = of("next").with_refund_on(["5xx"]).expect("valid");
-        let (rule, next) = (of("p"), next.into_shadow());
-        let limits = Limits::new([rule.clone(), next.clone()]).store(Arc::clone(store));
-        let handler = on_get(async |Path(of): Path<String>, charges: Charges| {
-            match &*of {
-                "refund" => drop(charges.refund().await.expect("an answer")),
-                "settle" => drop(charges[0].settle(3).await.expect("an answer")),
-                _ => return StatusCode::BAD_GATEWAY,
-            }
-            OK
-        });
-        let app = Router::new().route("/{of}", handler.layer(limits.layer("p")));
-        let app = app.layer(limits.layer("next"));
-        for (path, own, in_shadow) in [("/refund", 0, 10), ("/settle", 3, 20), ("/fail", 13, 20)] {
-            send(&app, path).await;
-            assert!(limits.flush(PATIENT).await);
-            assert_eq!(used(store, &rule).await, own, "{path}");
-            let is_given_back = async || used(store, &next).await == in_shadow;
-            eventually(path, is_given_back).await;
-        }
-    }
-}
-
-/// A reload between charge and outcome: the rule of the take says what happens.
-#[tokio::test]
-async fn the_rule_of_the_take_counts() {
-    let (store, old) = (memory(), refunding(100, &["2xx"]));
-    let limits = limits_of(&old, &store);
-    let reload = limits.clone();
-    let handler = on_get(move || async move {
-        let new = Rules::from_iter([per_minute("p", 100)]);
-        reload.rules().replace(new);
-    });
-    let app = Router::new().route("/", handler.layer(limits.layer("p")));
-    for expected in [0, 1] {
-        send(&app, "/").await;
-        assert_eq!(used(&store, &old).await, expected);
-    }
 }
 
 /// Refunds of a store in each of the ways in which it may fail to answer.

@@ -235,18 +235,6 @@ async fn a_value_among_the_extensions_is_told_of() {
     }
 }
 
-/// A charge under quotas from code counts under the rule's own of that window as well, whatever is
-/// left out of the rule: algorithm, plans.
-#[tokio::test(start_paused = true)]
-async fn quotas_from_code_count_for_the_rules_own() {
-    let fast = plan_value([Quota::per_hour(9)]);
-    let layer = RateLimitLayer::from_rule(per_hour("api", 3)).store(paused());
-    let app = app(layer.plan_value(move |head| plan_of(head).map(|_| fast.clone())));
-    assert_eq!(admitted(&app, "alice", "fast").await, 9);
-    tokio::time::advance(5 * SECOND).await;
-    assert_eq!(admitted(&app, "alice", "").await, 0);
-}
-
 /// A plan with a window of its own begins empty, beside as many quotas as there may be; under the
 /// log it counts what still counts for one of them.
 #[tokio::test(start_paused = true)]
@@ -263,28 +251,6 @@ async fn a_plan_with_another_window_begins_empty() {
         let admitted = admitted(&app, "alice", "long").await;
         let is_log = algorithm == Algorithm::SlidingLog;
         assert_eq!(admitted, if is_log { 0 } else { 9 }, "{algorithm:?}");
-    }
-}
-
-/// Quotas from a table apply to checks and looks, too, and count together with those of layers.
-#[tokio::test]
-async fn checks_and_looks_have_quotas_from_code() {
-    for store in &Stores::start().await.all {
-        let limits = kit::limits([kit::per_minute("p", 2)], Arc::clone(store));
-        let large = plan_value([Quota::per_minute(10)]);
-        let check = || limits.check("p", "acme").plan_value(large.clone());
-        for left in (0..10).rev() {
-            let decision = check().await.expect("a unit").decision;
-            assert_eq!(decision.map(|it| it.remaining()), Some(left));
-        }
-        let refused = check().await.expect_err("ten are used");
-        assert!(refused.retry_after().is_some());
-        let look = |key| limits.peek("p", key).plan_value(large.clone());
-        let own = limits.peek("p", "other").plan_value(None);
-        for (look, expected) in [(look("acme"), 0), (look("other").plan("x"), 10), (own, 2)] {
-            let left = look.await.expect("an answer").map(|it| it.remaining());
-            assert_eq!(left, Some(expected));
-        }
     }
 }
 

@@ -3,29 +3,8 @@
 
 use tidegate::layer::{Refused, SubjectKeys};
 
-use super::{address, api, call, keys, rule, user};
+use super::{address, rule, user};
 use crate::*;
-
-#[tokio::test]
-async fn a_check_counts_with_the_requests_of_its_subjects() {
-    for store in Stores::start().await.all {
-        let limits = Limits::new([rule()]).store(Arc::clone(&store));
-        let app = api(&limits);
-        assert_eq!(call(&app, "alice", "here").await.status(), 200);
-        let admitted = limits.check("api", keys("alice", "there")).await;
-        let decision = admitted.expect("room").decision.expect("a decision");
-        let states = decision.quotas().iter().map(|it| it.remaining());
-        assert!(states.eq([0, 2, 8]));
-
-        // Denied by the user: no other subject is charged.
-        let refused = limits.check("api", keys("alice", "elsewhere")).await;
-        let refused = refused.expect_err("two were charged");
-        let denied_by = refused.decision().expect("a denial");
-        let denied_by = denied_by.denied_by(refused.rule().policies());
-        assert!(denied_by.map(|it| it.subject()).eq([Some("user")]));
-        assert_eq!(call(&app, "alice", "here").await.status(), 429);
-    }
-}
 
 /// A mistake in the keys is an error, also where failures of the store let requests pass; and
 /// nothing is charged.

@@ -44,51 +44,6 @@ async fn of_alice(app: &Router, path: &str) -> Answer {
     ask(app, path, "x-user: alice").await
 }
 
-/// What remains of each quota, at last. A shadow rule's answer may come after its request's.
-async fn remains(limits: &Limits, expected: &[u64]) {
-    let keys = [("user", "alice"), ("everyone", "")];
-    let is_so = async || left_of_each(limits, "p", keys).await == expected;
-    eventually(&format!("{expected:?}"), is_so).await;
-}
-
-#[tokio::test]
-async fn outcomes_give_back_in_all_counts() {
-    for store in &Stores::start().await.all {
-        let requests = Policy::new("requests", per_hour(5)).with_cost(1);
-        let of_user = user(per_hour(50)).limit(requests);
-        let rule = joint("p", [of_user, everyone(per_hour(90))]);
-        let rule = rule.with_cost(10).with_refund_on(["5xx"]).expect("valid");
-        let limits = limits_of(&rule, store);
-        let app = app(limits.layer("p"));
-        for _ in 0..6 {
-            assert_eq!(of_alice(&app, "/fails").await.status, 502);
-            assert!(limits.flush(WINDOW).await);
-        }
-        remains(&limits, &[50, 5, 90]).await;
-        assert_eq!(of_alice(&app, "/settles").await.status, 200);
-        remains(&limits, &[47, 4, 87]).await;
-        let p = counted(&limits, "p");
-        assert_eq!((p.refunded_units, p.refunds_lost), (67, 0));
-        assert_eq!(of_alice(&app, "/").await.status, 200);
-        assert_eq!(of_alice(&app, "/").await.status, 200);
-    }
-}
-
-#[tokio::test]
-async fn a_joint_shadow_rule_denies_nobody() {
-    for store in &Stores::start().await.all {
-        let rule = of_two(9, 2).into_shadow().with_refund_on(["5xx"]);
-        let limits = limits_of(&rule.expect("valid"), store);
-        let app = app(limits.layer("p").wait(WINDOW));
-        assert_eq!(of_alice(&app, "/fails").await.status, 502);
-        remains(&limits, &[9, 2]).await;
-        for _ in 0..4 {
-            assert_eq!(of_alice(&app, "/").await.status, 200);
-        }
-        remains(&limits, &[7, 0]).await;
-    }
-}
-
 /// A plan that does not fit its rule is counted, and told once; the rule's own quotas decide.
 #[tokio::test]
 async fn a_plan_from_code_that_does_not_fit() {
