@@ -73,6 +73,12 @@ async fn refused(limits: &Limits) -> Refused {
     refused
 }
 
+/// What locks a key out.
+#[test]
+fn guesses() {
+    kit::call_steps::play_calls("tests/layer/guesses.txt");
+}
+
 #[tokio::test(start_paused = true)]
 async fn wrong_passwords_lock_a_user_out_longer_each_time() {
     let limits = of_toml(FILE).store(paused());
@@ -86,6 +92,9 @@ async fn wrong_passwords_lock_a_user_out_longer_each_time() {
         assert_eq!(denied.field("ratelimit"), Some(&*limit));
         let shown = ["content-type", "cache-control"].map(|name| denied.field(name));
         assert_eq!(shown, ["application/problem+json", "no-store"].map(Some));
+        let text = refused(&world.limits).await.to_string();
+        let expected = "this key of login is locked out after failures, again in";
+        assert!(text.starts_with(expected), "{text}");
         let document: Value = serde_json::from_str(&denied.body).expect("JSON");
         let kind = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
         let told = [&document["type"], &document["status"]];
@@ -106,53 +115,8 @@ async fn wrong_passwords_lock_a_user_out_longer_each_time() {
     let denied = world.ask("login", "x-user: alice").await;
     assert_eq!(denied.field("retry-after"), Some("900"));
     let counted = counted(&world.limits, "login");
-    assert_eq!(counted.decisions(DecisionOutcome::LockedOut), 9);
+    assert_eq!(counted.decisions(DecisionOutcome::LockedOut), 13);
     assert_eq!(counted.decisions(DecisionOutcome::Denied), 0);
-}
-
-/// A form answers 200, and code says what that was; its answer says nothing then. It does so behind
-/// a layer that leaves out what nobody reads, too, and where no answer is a failure.
-#[tokio::test(start_paused = true)]
-async fn code_says_it() {
-    for (on, without) in [("200", false), ("200", true), ("", true), ("", false)] {
-        let lockout = Lockout::after(3).hold([HOUR]).on(words(on));
-        let limits = limits([locked(lockout.reset_on(["303"]))], paused());
-        let form = async |charges: Charges, request: Request<Body>| {
-            let says = &request.headers()["x-says"];
-            let login = charges.of("login");
-            match says.as_bytes() {
-                b"wrong" => login.failed(),
-                b"right" => login.succeeded(),
-                b"both" => {
-                    login.succeeded();
-                    login.failed();
-                }
-                _ => charges.of("another").failed(),
-            }
-        };
-        let layer = limits.layer("login").without_extensions(without, without);
-        let app = Router::new().route("/", on_post(form).get(form).layer(layer));
-        let by_answer = if on.is_empty() { 200 } else { 429 };
-        for (user, says, last) in [
-            // Said by code and by the answer, each failure counts once.
-            ("a", &["wrong", "wrong", "wrong", "right"][..], 429),
-            ("b", &["wrong", "wrong", "right", "wrong", "wrong"], 200),
-            ("b", &["wrong", "right"], 429),
-            // What is said first counts.
-            ("c", &["both"; 9], 200),
-            ("d", &["other", "other", "other", "right"], by_answer),
-        ] {
-            let mut statuses = Vec::new();
-            for says in says {
-                let fields = format!("x-user: {user}, x-says: {says}");
-                advance(Duration::from_micros(1)).await;
-                statuses.push(call(&app, post("/", &fields)).await.status().as_u16());
-            }
-            let mut expected = vec![200; says.len()];
-            expected[says.len() - 1] = last;
-            assert_eq!(statuses, expected, "{user} {says:?}: {on}, {without}");
-        }
-    }
 }
 
 /// A service behind HTTP Basic: who asks without the field gets the challenge, which is no failure,
@@ -199,28 +163,6 @@ async fn fifty_right_requests_side_by_side() {
         let answers = join_all((0..50).map(|_| world.ask("git", &fields))).await;
         assert!(answers.iter().all(|it| it.status == 200), "{answers:?}");
         assert!(world.limits.warnings().is_empty());
-    }
-}
-
-/// Who hangs up before a refusal that is delayed has failed, if code said it first.
-#[tokio::test(start_paused = true)]
-async fn who_hangs_up_has_failed() {
-    for is_said_first in [true, false] {
-        let limits = limits([locked(lockout())], paused());
-        let delays = async move |charges: Charges| {
-            if is_said_first {
-                charges.failed();
-            }
-            sleep(3 * SECOND).await;
-            StatusCode::UNAUTHORIZED
-        };
-        let app = Router::new().route("/", on_get(delays).layer(limits.layer("login")));
-        for _ in 0..3 {
-            let guess = kit::http::ask(&app, "/", "x-user: alice");
-            assert!(timeout(SECOND, guess).await.is_err());
-        }
-        let checked = limits.check("login", "alice").await;
-        assert_eq!(checked.is_err(), is_said_first);
     }
 }
 
@@ -276,23 +218,6 @@ async fn a_success_ends_failures() {
     }
 }
 
-/// Who keeps the ends of its requests back fails for one hold after the other, while requests that
-/// fail within seconds are one episode.
-#[tokio::test(start_paused = true)]
-async fn the_ends_of_requests_that_are_kept_back() {
-    for (held_ms, steps) in [(9_000, 1), (10_000, 1), (10_001, 20)] {
-        let world = world(locked(lockout().hold([QUARTER, HOUR, 24 * HOUR])));
-        let fields = format!("x-user: alice, x-status: 401, x-hold: {held_ms}");
-        let guesses = join_all((0..60).map(|_| world.ask("login", &fields))).await;
-        assert!(guesses.iter().all(|it| it.status == 401));
-        let hold = if steps == 1 { QUARTER } else { 24 * HOUR };
-        let left = refused(&world.limits).await.retry_after();
-        assert_eq!(left, Some(hold), "{held_ms}");
-        let told = counted(&world.limits, "login");
-        assert_eq!(told.decisions(DecisionOutcome::LockedOut), 1);
-    }
-}
-
 /// A failure that the process could not tell for a while is not that of a slow request.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_late_makes_no_request_slow() {
@@ -312,43 +237,6 @@ async fn a_process_that_is_late_makes_no_request_slow() {
     assert!(world.limits.flush(PATIENT).await);
     let left = refused(&world.limits).await.retry_after();
     assert!(left <= Some(QUARTER), "{left:?}");
-}
-
-/// Fifty guesses side by side are one episode.
-#[tokio::test]
-async fn guesses_side_by_side() {
-    for store in &Stores::start().await.all {
-        let world = World::new([locked(lockout())], Arc::clone(store));
-        let guess = || world.ask("login", "x-user: alice, x-hold: 20, x-status: 401");
-        let guesses = join_all((0..50).map(|_| guess())).await;
-        assert!(guesses.iter().all(|it| it.status == 401));
-        assert!(world.limits.flush(PATIENT).await);
-        let refused = refused(&world.limits).await;
-        let left = refused.retry_after().expect("it ends");
-        assert!(left > QUARTER - MINUTE && left <= QUARTER, "{left:?}");
-        let text = refused.to_string();
-        let expected = "this key of login is locked out after failures, again in";
-        assert!(text.starts_with(expected), "{text}");
-    }
-}
-
-/// Each instant of the hold, for a layer that lets requests wait, and has a callback.
-#[tokio::test(start_paused = true)]
-async fn nobody_waits() {
-    let rule = locked(Lockout::after(3).hold([SECOND]).on(["401"]));
-    let limits = limits([rule], paused()).degrade(async |denied: Denied| {
-        assert!(denied.decision.is_locked_out());
-        StatusCode::IM_A_TEAPOT
-    });
-    let world = World::with_layers(limits, &["login"], |layer| layer.wait(HOUR));
-    answers(&world, "alice", &[401; 3]).await;
-    let denied = world.ask("login", "x-user: alice").await;
-    assert_eq!((denied.status, denied.millis()), (418, 0));
-    let check = world.limits.check("login", "alice").wait(HOUR);
-    let checked = check.into_future().now_or_never();
-    assert!(checked.expect("at once").is_err());
-    advance(SECOND).await;
-    assert_eq!(answers(&world, "alice", &[200]).await, [200]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -658,33 +546,6 @@ async fn beside_a_quota_that_denies_for_longer() {
     assert_eq!(denied_by.count(), 1);
     let text = text(refused.into_response()).await;
     assert!(text.contains("#quota-exceeded"), "{text}");
-}
-
-/// Functions, also those that fail, and code inside of them.
-#[tokio::test(start_paused = true)]
-async fn calls() {
-    let limits = limits([locked(lockout().on(["error"]))], paused());
-    for _ in 0..2 {
-        let call = limits.call("login").key("alice");
-        let returned = call.try_run(async || Err::<(), _>("wrong")).await;
-        assert!(matches!(returned, Err(CallError::Inner("wrong"))));
-    }
-    let call = limits.call("login").key("alice");
-    call.run(async || Charges::current().of("login").failed())
-        .await
-        .expect("there is room");
-    let denied = limits.call("login").key("alice").run(async || ()).await;
-    let denied = denied.expect_err("three have failed");
-    assert!(denied.decision().is_some_and(Decision::is_locked_out));
-
-    let service = service_fn(async |_: Request<Body>| Err::<Response<Body>, _>("broken"));
-    let layer = limits.layer("login");
-    for _ in 0..3 {
-        let request = kit::http::request("/", "x-user: bob");
-        let answer = layer.layer(service).oneshot(request).await;
-        assert_eq!(answer.map(|_| ()), Err("broken"));
-    }
-    assert!(limits.check("login", "bob").await.is_err());
 }
 
 /// A gRPC request by the status in its head; its denial is a status 8.
