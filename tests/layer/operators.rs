@@ -55,6 +55,12 @@ async fn end_raise(limits: &Limits, key: impl Into<SubjectKeys>) {
     done(limits.raise("api", key, 1.0, END, "ops")).await;
 }
 
+/// What operators do to keys of requests and calls.
+#[test]
+fn scenes() {
+    kit::call_steps::play_calls("tests/layer/operators.txt");
+}
+
 /// What was used counts on, and nobody is denied whom the plan would admit.
 #[tokio::test(start_paused = true)]
 async fn raise_and_back() {
@@ -229,38 +235,6 @@ async fn a_raise_reaches_everything_that_has_a_max() {
     raise(&limits, "alice", 3.0).await;
     assert_eq!(admitted(&limits, "api", "alice").await, 6);
     assert_eq!(admitted(&limits, "api", "bob").await, 2);
-}
-
-/// A denial that is cached is none of a raise, a request that waits is admitted, and its end holds
-/// at once, too.
-#[tokio::test(start_paused = true)]
-async fn a_raise_and_its_end_hold_at_once() {
-    let store = Resilient::new(MemoryStore::new().tokio_clock()).denial_cache(WINDOW);
-    let limits = limits([per_hour("api", 1)], store).key(Header::new("x-user"));
-    let layer = limits.layer("api").wait(2 * HOUR);
-    let app = Router::new().route("/", get("1").layer(layer));
-    assert_eq!(admitted(&limits, "api", "alice").await, 1);
-    let waits = [(); 2].map(|()| {
-        let app = app.clone();
-        tokio::spawn(async move { ask(&app, "/", "x-user: alice").await })
-    });
-    sleep(WINDOW).await;
-    assert!(!waits.iter().any(JoinHandle::is_finished));
-    raise(&limits, "alice", 3.0).await;
-    let began = Instant::now();
-    for waits in waits {
-        assert_eq!(waits.await.expect("no panic").status, 200);
-    }
-    let took = began.elapsed();
-    assert!(took <= Duration::from_secs(1), "{took:?}");
-    assert_eq!(admitted(&limits, "api", "alice").await, 0);
-    raise(&limits, "alice", 4.0).await;
-    // The last one holds.
-    assert_eq!(admitted(&limits, "api", "alice").await, 1);
-    end_raise(&limits, "alice").await;
-    assert_eq!(admitted(&limits, "api", "alice").await, 0);
-    sleep(HOUR).await;
-    assert_eq!(admitted(&limits, "api", "alice").await, 1);
 }
 
 /// Who asks what is left is told of a raise, and of a block.
@@ -727,29 +701,6 @@ async fn the_key_that_is_meant_is_told() {
         assert_eq!(lines.contains("meant="), !meant.is_empty(), "{lines}");
         assert!(meant.is_empty() || lines.contains(&expected), "{lines}");
     }
-}
-
-/// Also for requests that wait already; and a raise may leave too little for a request to ever fit.
-#[tokio::test(start_paused = true)]
-async fn those_that_wait_are_blocked_and_a_small_raise_is_never() {
-    let limits = kit::limits([per_minute("api", 4)], paused());
-    let full = limits.check("api", "alice").cost(4).await;
-    full.expect("room");
-    let waits = limits.check("api", "alice").wait(WINDOW);
-    let waits = tokio::spawn(waits.into_future());
-    sleep(SECOND).await;
-    assert!(!waits.is_finished());
-    done(limits.block("api", "alice", HOUR, "ops")).await;
-    let denied = waits.await.expect("no panic").expect_err("blocked");
-    let by = denied.decision().expect("a decision").source();
-    assert_eq!(by, tidegate::decision::Source::Operator);
-
-    raise(&limits, "bob", 0.5).await;
-    let denied = limits.check("api", "bob").cost(3).wait(WINDOW).await;
-    assert_eq!(denied.expect_err("two at most").retry_after(), None);
-    // Two counts: of those without a key, and of those whose key is empty.
-    limits.check("api", "").cost(4).await.expect("room");
-    limits.call("api").cost(4).await.expect("room");
 }
 
 /// What code and the page do to a key is logged alike, an end as one: the key itself only where the
