@@ -73,7 +73,10 @@ pub(super) struct TakeCall {
 /// serves both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CallKind {
-    what: CallWhat,
+    /// Of which kind of count it gives back; `None` of takes.
+    gives_back: Option<StateKind>,
+    /// It keeps permits, in place of giving them back.
+    renews: bool,
     /// Takes over several counts, or of one that is not of windows, have calls of their own: what
     /// they cost is not added to the calls of others.
     needs_core: bool,
@@ -84,15 +87,6 @@ pub(super) struct CallKind {
     pub(super) now: Option<u64>,
     pub(super) options: SendOptions,
     slot: Option<u16>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum CallWhat {
-    Takes,
-    /// Refunds of counts of this kind.
-    Refunds(StateKind),
-    /// Permits are kept.
-    Renewals,
 }
 
 /// The takes of one key that counts alike, in order of arrival. There is at least one.
@@ -139,17 +133,13 @@ impl CallKind {
         let asked = CountQuestion::in_call(question);
         let CountQuestion { now, what, .. } = asked;
         let count = asked.first();
-        let what = match what {
-            CountOperation::Refund { .. } => CallWhat::Refunds(StateKind::from_spec(&count.spec)),
-            CountOperation::Renew { .. } => CallWhat::Renewals,
-            CountOperation::Take { .. } | CountOperation::Owe { .. } | CountOperation::Own(_) => {
-                CallWhat::Takes
-            }
-        };
+        let renews = matches!(what, CountOperation::Renew { .. });
+        let is_take = !renews && !matches!(what, CountOperation::Refund { .. });
         Self {
-            what,
-            needs_core: what == CallWhat::Takes && asked.needs_core(),
-            holds: what == CallWhat::Takes && asked.counts.iter().any(|it| it.spec.may_be_held()),
+            gives_back: (!is_take).then(|| StateKind::from_spec(&count.spec)),
+            renews,
+            needs_core: is_take && asked.needs_core(),
+            holds: is_take && asked.counts.iter().any(|it| it.spec.may_be_held()),
             algorithm: algorithm_of(&count.spec),
             now: *now,
             options: question.options,
@@ -165,27 +155,26 @@ impl CallKind {
             Algorithm::Gcra => &REFUND_GCRA,
             Algorithm::FixedWindow => &REFUND_FIXED_WINDOW,
         };
-        match self.what {
-            CallWhat::Takes => script_of(self.algorithm),
-            CallWhat::Refunds(kind) => refund_of(kind).unwrap_or(refund),
-            CallWhat::Renewals => &RENEW_PERMITS,
+        match self.gives_back {
+            None => script_of(self.algorithm),
+            Some(_) if self.renews => &RENEW_PERMITS,
+            Some(kind) => refund_of(kind).unwrap_or(refund),
         }
     }
 
     pub(super) fn is_take(self) -> bool {
-        self.what == CallWhat::Takes
+        self.gives_back.is_none()
     }
 
     /// The command that announces permits which are given back.
     pub(super) fn announces_by(self) -> Option<&'static str> {
-        let release = CallWhat::Refunds(StateKind::Permits);
-        (self.what == release).then(|| publish_command(self.slot.is_some()))
+        let releases = self.is_of_permits() && !self.renews;
+        releases.then(|| publish_command(self.slot.is_some()))
     }
 
     /// Whether it is about permits of requests in progress, which have one key for each count.
     pub(super) fn is_of_permits(self) -> bool {
-        let release = CallWhat::Refunds(StateKind::Permits);
-        self.what == release || self.what == CallWhat::Renewals
+        self.gives_back == Some(StateKind::Permits)
     }
 
     /// The beginning of such a call with this number of keys. It has room for `bytes` of keys and
