@@ -164,10 +164,7 @@ where
         let has_question = self.question.is_some();
         match &self.question {
             None => command.arg(0),
-            Some((key, question)) => {
-                let command = command.arg(1).arg(key).arg(&**question);
-                command.arg(same_script::CALL_ID)
-            }
+            Some((key, question)) => command.arg(1).arg(key).arg(&**question),
         };
         Box::pin(async move {
             // A panic closes the connection, and the load generator reports that as an error.

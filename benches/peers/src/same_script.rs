@@ -64,25 +64,23 @@ pub fn question(algorithm: Algorithm) -> Vec<u8> {
         &numbers(of_bucket),
     ]
     .concat();
-    let records = u16::try_from(4 + rule.len()).expect("short");
-    let (rule_at, rows, cost, takes, deadline) = (4_u16, 1_u16, 1, 1_u16, 1 << 53);
+    let records = u16::try_from(12 + rule.len()).expect("short");
+    let (call_id, rule_at, rows, takes) = (1_u64, 12_u16, 1_u16, 1_u16);
+    let [cost, deadline] = [1, 1 << 53];
     [
         // A lone take.
         &[3][..],
         &records.to_be_bytes(),
+        &call_id.to_be_bytes(),
         &rule,
         &rule_at.to_be_bytes(),
         &rows.to_be_bytes(),
-        &numbers(&[cost]),
         &takes.to_be_bytes(),
-        &numbers(&[deadline]),
+        &numbers(&[cost, deadline]),
         expiry_millis.to_string().as_bytes(),
     ]
     .concat()
 }
-
-/// The number of each call.
-pub const CALL_ID: &[u8] = &1_u64.to_be_bytes();
 
 /// Whether a reply to `question` says that it was allowed: by an answer, or by the mark of a state.
 pub fn is_allowed(reply: &[u8]) -> bool {

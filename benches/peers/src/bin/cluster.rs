@@ -234,7 +234,6 @@ async fn send(
             for question in &batch {
                 pipeline.cmd("EVALSHA").arg(call.script.get_hash()).arg(1);
                 pipeline.arg(&question.key).arg(&*call.argument);
-                pipeline.arg(same_script::CALL_ID);
             }
             let answers: Vec<Value> = pipeline
                 .query_async(&mut connection)

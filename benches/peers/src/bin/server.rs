@@ -270,7 +270,7 @@ impl Calls {
         call.arg(self.script.get_hash()).arg(1).arg(&self.keys[key]);
         let is_allowed = match &self.question {
             Some(question) => {
-                call.arg(question).arg(same_script::CALL_ID);
+                call.arg(question);
                 let reply: Vec<u8> = call.query_async(&mut connection).await?;
                 same_script::is_allowed(&reply)
             }

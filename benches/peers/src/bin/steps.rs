@@ -110,9 +110,7 @@ impl Steps {
         own.prepare_invoke().load_async(&mut connection).await?;
         let mut by_hand = cmd("EVALSHA");
         by_hand.arg(own.get_hash()).arg(1).arg("steps:by-hand");
-        by_hand
-            .arg(same_script::question(Algorithm::SlidingLog))
-            .arg(same_script::CALL_ID);
+        by_hand.arg(same_script::question(Algorithm::SlidingLog));
 
         let (near, mut errands) = mpsc::unbounded_channel::<Errand>();
         let mut own_connection = connection.clone();

@@ -36,7 +36,12 @@ fn told(answer: &Answer) -> [String; 2] {
     let fields = fields.map(|(name, it)| format!("{name}: {}\n", it.to_str().expect("printable")));
     let details = decoded(answer.field(DETAILS).unwrap_or_default());
     let details = String::from_utf8_lossy(&details).into_owned();
-    [fields.collect::<String>() + &answer.body, details]
+    // The document says the seconds of the field.
+    let seconds = answer.field(RETRY_AFTER.as_str()).unwrap_or_default();
+    let body = answer
+        .body
+        .replace(&format!("\"retry-after\":{seconds}"), "");
+    [fields.collect::<String>() + &body, details]
 }
 
 fn decoded(text: &str) -> Vec<u8> {

@@ -453,7 +453,12 @@ fn without_waits(told: &str) -> String {
     if !told.contains("#temporary-reduced-capacity") {
         return told.to_owned();
     }
-    let parts = ["(\"retry-after\", \"", "retry_after_seconds=", "again in "];
+    let parts = [
+        "(\"retry-after\", \"",
+        "\\\"retry-after\\\":",
+        "retry_after_seconds=",
+        "again in ",
+    ];
     parts.iter().fold(told.to_owned(), |told, part| {
         let mut rest = told.split(part);
         let first = rest.next().unwrap_or_default().to_owned();
