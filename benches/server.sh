@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures how many decisions one Redis server makes for eight processes, and puts the table into
-# benches/README.md: about seven minutes. Options: --rounds N, --seconds N, --quick. With --quick the
+# benches/README.md: about twelve minutes. Options: --rounds N, --seconds N, --quick. With --quick the
 # table is printed after one minute, and benches/README.md stays as it is. With `--beside REVISION` the
 # log and GCRA are compared with those of that tree, and it is printed, too.
 set -euo pipefail
