@@ -87,7 +87,11 @@ async fn check_meeting(case: &str, limits: Limits, key: Key) {
 fn of_file(key: &str) -> Limits {
     // An error where no key reads it.
     let reads_it = key.contains("client-ip");
-    let client_ip = if reads_it { "[client-ip]\nhops = 1\n" } else { "" };
+    let client_ip = if reads_it {
+        "[client-ip]\nhops = 1\n"
+    } else {
+        ""
+    };
     let text = format!("{client_ip}[rules.a]\nmax-count = 2\nwindow = \"1h\"\nkey = {key}\n");
     let limits = Limits::from_toml(&text).unwrap_or_else(|error| panic!("{key}: {error}"));
     limits.store(clocked().1)
