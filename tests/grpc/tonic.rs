@@ -341,9 +341,13 @@ async fn peers() {
     let key = PeerIp.peer(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr());
     has_limit_for_each_peer(start(one().key(key)).await).await;
 
-    let file = "client-ip.trusted = []\n[rules.health]\nmax-count = 1\nwindow = \"1m\"\nkey = ";
-    for key in ["peer-ip", "client-ip"] {
-        let limits = Limits::from_toml(&format!("{file}\"{key}\"")).expect("valid");
+    let rule = "[rules.health]\nmax-count = 1\nwindow = \"1m\"\nkey = ";
+    let rules = [
+        format!("{rule}\"peer-ip\""),
+        format!("client-ip.trusted = []\n{rule}\"client-ip\""),
+    ];
+    for file in rules {
+        let limits = Limits::from_toml(&file).expect("valid");
         let limits = limits.peer(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr());
         has_limit_for_each_peer(start(limits.layer("health")).await).await;
     }
