@@ -70,14 +70,14 @@ impl ScriptCall {
 
     /// The same call for other keys, and for another time if it was recorded with one.
     pub(crate) fn again(&self, keys: &[String], at_micros: Option<u64>) -> Cmd {
-        let [questions, mark, now @ ..] = &self.0[3 + self.keys().len()..] else {
-            panic!("the store sends questions and a mark");
+        let [questions, now @ ..] = &self.0[3 + self.keys().len()..] else {
+            panic!("the store sends questions");
         };
         assert_eq!(keys.len(), self.keys().len());
         assert_eq!(now.len(), usize::from(at_micros.is_some()));
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.0[1]).arg(keys.len()).arg(keys);
-        command.arg(questions).arg(mark).arg(at_micros);
+        command.arg(questions).arg(at_micros);
         command
     }
 }
