@@ -53,7 +53,7 @@ local max, window, stamped
   if rule_from ~= rule_at then
     quotas, expiry, slice, max, window = unpack(FIXED_RULE, question, rule_from)
     rule_at, expiry_text, this_slice = rule_from, nil, now - now % slice
-    -- What is alike in the states of all charges of this call under this rule.
+    -- The states of all charges of this call under this rule have these bytes in common.
     stamped = pack(FIXED_STAMPED, now, max, window, now + window)
   end
   -- include: calendar_read

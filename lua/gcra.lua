@@ -53,7 +53,7 @@ end
 
 -- include: usual_read
 local ceil, max, window, burst, life = math.ceil, nil, nil, nil, nil
--- What is alike in the states of all charges of this call under a rule: from their instant to when
+-- The states of all charges of this call under a rule share these, from their instant to when
 -- they are needed.
 local pace_units, pace_micros, is_exact, stamped
 

@@ -132,7 +132,7 @@ fn quota_exceeded<'a>(rule: &'a Rule, decision: &Decision, status: StatusCode) -
     }
 }
 
-/// Of a document of this type, up to the names of the policies.
+/// Begins the members of a document of this type: the names of the policies come next.
 fn begun(kind: &str, title: &str, status: StatusCode) -> String {
     let status = status.as_u16();
     format!(

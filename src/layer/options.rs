@@ -52,7 +52,7 @@ pub(super) struct WithoutExtensions {
     pub(super) response: bool,
 }
 
-/// What is read from the head of a request under a rule.
+/// Says what a rule reads from the head of a request.
 #[derive(Clone, Copy)]
 pub(super) struct Reads<'a> {
     pub(super) rule: &'a Arc<Rule>,

@@ -492,7 +492,7 @@ impl CountQueue {
     fn is_denied(&mut self, by: &Lacking, rank: Rank, free_at: Instant, now: Instant) {
         let first = self.line.first();
         let is_first = first == Some(rank);
-        // Who has only looked was told nothing of those before it.
+        // A look does not say how many are before it.
         if by.free_at.is_none() && self.refill.is_some() {
             self.wake_due(now);
         } else if by.free_at.is_some() || is_first {

@@ -147,8 +147,8 @@ impl Decided {
 }
 
 impl Deciding {
-    /// What was decided, when it is. A take that has waited is made `anew` before it is asked
-    /// about again.
+    /// Waits for the decision. A take that has waited is made `anew` before it is asked about
+    /// again.
     pub(crate) async fn decided<E>(
         mut self,
         decider: &Decider,

@@ -73,7 +73,7 @@ pub(super) struct TakeCall {
 /// serves both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CallKind {
-    /// Of which kind of count it gives back; `None` of takes.
+    /// The kind of count that it gives units back to; `None` if it takes.
     gives_back: Option<StateKind>,
     /// It keeps permits, in place of giving them back.
     renews: bool,
