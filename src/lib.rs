@@ -123,6 +123,7 @@ mod error;
 mod fleet;
 // Their examples need all features.
 mod factor;
+mod first_thousand;
 #[cfg(any(not(doctest), feature = "full"))]
 pub mod guide;
 pub mod key;

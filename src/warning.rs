@@ -164,6 +164,14 @@ kinds! {
     SettlesInShadow = "{path:?} settles and is in shadow, which no settlement reaches, so its \
         denials count reservations: for a dry run of what is used take shadow out, and set a max \
         that denies nobody";
+    /// Code has settled or refunded no charge of a rule that [settles](crate::Rule::with_settling)
+    /// until a thousand had ended. Or none of a thousand requests had an
+    /// [`Extension`](crate::key::Extension) of the key. The first one that comes ends it.
+    NeverSeen = "{path:?} settles, but a thousand of its charges have ended, and code has settled \
+        or refunded none, so each costs what was reserved: call charges.of({path:?}).settle(..), \
+        or take settles out"
+        or "of a thousand requests for {path:?} none had the extension {name} of its key, so what \
+        counts without it counts all: put the layer that inserts it outside of the one that limits";
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), by responses
     /// alone, and [`Limits::check`](crate::Limits::check) or [`Limits::call`](crate::Limits::call),
     /// which see none, have charged it.

@@ -66,6 +66,17 @@ pub(super) struct ChargeInner {
     settled: OnceLock<Box<Decision>>,
 }
 
+impl Drop for ChargeInner {
+    fn drop(&mut self) {
+        if self.decision.has_receipt()
+            && self.take.rule().settles()
+            && let Some(path) = &self.path
+        {
+            path.settlements.note(false);
+        }
+    }
+}
+
 /// Code that is told what becomes of charges.
 pub(crate) trait ChargeListener: Debug + Send + Sync {
     /// A settlement has charged this take more than it reserved.
@@ -350,7 +361,14 @@ impl Charge {
         lock(&self.inner.state).length.unwrap_or(u64::MAX)
     }
 
+    /// Code settles or refunds it.
+    pub(crate) fn is_settled_by_code(&self) {
+        let path = self.inner.path.iter();
+        path.for_each(|it| it.settlements.note(true));
+    }
+
     pub(super) async fn settle_by(&self, what: Effect) -> Result<Settled, StoreError> {
+        self.is_settled_by_code();
         match self.claim(what) {
             Some(refund) => match refund.ask().await {
                 Ok(units) => Ok(refund.answered(units)),

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use super::open_charges::OpenCharges;
 use crate::activity::key_notes::KeyNotes;
 use crate::decision::Source;
+use crate::first_thousand::FirstThousand;
 use crate::metrics::{DecisionOutcome, RuleCounters, RuleSnapshot};
 use crate::rule::Rule;
 use crate::store::Capabilities;
@@ -21,6 +22,8 @@ pub(crate) struct PathState {
     pub(crate) all_tellings: UnawaitedCalls,
     pub(crate) tellings: UnawaitedCalls,
     pub(crate) turns: Turns,
+    /// Whether code settles or refunds what a rule that settles has charged.
+    pub(crate) settlements: FirstThousand,
     /// What the store of the first layer can do.
     pub(crate) can: OnceLock<Capabilities>,
     /// The limits that made the layers, if it were some.

@@ -3,11 +3,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use http::request::Parts;
 
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
+use crate::first_thousand::FirstThousand;
+use crate::warning::{Warning, WarningKind};
 
 /// What a layer outside of this one has put into the request's extensions as the key: the user that
 /// it has authenticated, for example.
@@ -37,6 +40,8 @@ use crate::error::KeyError;
 /// ```
 pub struct Extension<T> {
     key: Arc<dyn Fn(&T) -> Key + Send + Sync>,
+    /// Whether requests have it.
+    seen: Arc<FirstThousand>,
 }
 
 impl<T: Send + Sync + 'static> Extension<T> {
@@ -45,6 +50,7 @@ impl<T: Send + Sync + 'static> Extension<T> {
     pub fn new<K: Into<Key>>(key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
         Self {
             key: Arc::new(move |value| key(value).into()),
+            seen: Arc::default(),
         }
     }
 
@@ -74,18 +80,26 @@ impl<T: Send + Sync + 'static> KeyExtractor for Extension<T> {
     }
 
     fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
-        Ok(head.extensions.get().map(|value| self.key(value)))
+        let value = head.extensions.get();
+        self.seen.note(value.is_some());
+        Ok(value.map(|value| self.key(value)))
     }
 
     fn mark(&self) -> Cow<'static, str> {
         format!("extension.{}", short_name::<T>()).into()
     }
+
+    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        let is_without = !fields.is_empty() && self.seen.is_without();
+        let warning = || Warning::with_name(WarningKind::NeverSeen, short_name::<T>());
+        is_without.then(|| warning().second())
+    }
 }
 
 impl<T> Clone for Extension<T> {
     fn clone(&self) -> Self {
-        let key = Arc::clone(&self.key);
-        Self { key }
+        let (key, seen) = (Arc::clone(&self.key), Arc::clone(&self.seen));
+        Self { key, seen }
     }
 }
 

@@ -126,7 +126,11 @@ impl Gate {
             of_hidden,
         ];
         let found = of_keys.chain(found.into_iter().flatten()).chain(of_lockout);
-        for found in found.chain(Warnings::of_rule(rule, options.extractor(rule))) {
+        for found in found.chain(Warnings::of_rule(
+            rule,
+            options.extractor(rule),
+            Some(&self.decider.path),
+        )) {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.

@@ -9,9 +9,11 @@ use http::{HeaderMap, HeaderValue, header};
 use super::limits::Limits;
 use crate::callback::caught;
 use crate::layer::Warnings;
+use crate::rule::Rule;
 #[cfg(doc)]
 use crate::rule::Rules;
 use crate::store::{Store, StoreError, StoreErrorKind, StoreFuture};
+use crate::sync::lock;
 use crate::warning::{VerifyError, WIDE_TRUST, Warning, WarningKind};
 
 impl Limits {
@@ -44,9 +46,10 @@ impl Limits {
     /// Each is logged once, with the feature `tracing`.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        use WarningKind::{IdleCallback, IdleHold, LargeLog, NoRule, SettlesInShadow, UnusedRule};
+        use WarningKind::SettlesInShadow;
+        use WarningKind::{IdleCallback, IdleHold, LargeLog, NeverSeen, NoRule, UnusedRule};
         let mut all = self.warnings.found();
-        all.retain(|it| !matches!(it.kind, NoRule | UnusedRule | IdleCallback));
+        all.retain(|it| !matches!(it.kind, NoRule | UnusedRule | IdleCallback | NeverSeen));
         all.retain(|it| !matches!(it.kind, IdleHold | LargeLog | SettlesInShadow));
         all.extend(self.defaults.idle_callbacks(&self.rules.guard()));
         let about = |kind| move |path: String| Warning::new(kind).about(&path);
@@ -61,8 +64,11 @@ impl Limits {
         let rules = self.rules.load();
         for rule in rules.iter().filter(|it| rules.get(it.path()).is_some()) {
             let key = rule.extractor().or(self.defaults.default_key.as_ref());
-            let of_rule = Warnings::of_rule(rule, key.map(Arc::as_ref));
-            all.extend(of_rule.map(|it| it.about(rule.path())));
+            let path = lock(&self.paths.states).get(rule.path()).cloned();
+            let of_rule = Warnings::of_rule(rule, key.map(Arc::as_ref), path.as_deref());
+            let of_keys = self.warnings_of_keys(rule);
+            let of_keys = of_keys.into_iter().filter(|it| it.kind == NeverSeen);
+            all.extend(of_rule.chain(of_keys).map(|it| it.about(rule.path())));
         }
         if let Some(store) = self.store.get() {
             all.extend(caught("store", "", || store.condition().warnings).unwrap_or_default());
@@ -124,6 +130,16 @@ impl Limits {
 
     /// The paths with a key by which clients choose their address.
     fn paths_with_wide_trust(&self) -> Vec<String> {
+        let rules = self.rules.load();
+        let is_wide = |it: &Warning| it.kind == WarningKind::WideTrust;
+        let wide = rules
+            .iter()
+            .filter(|rule| self.warnings_of_keys(rule).iter().any(is_wide));
+        wide.map(|it| it.path().to_owned()).collect()
+    }
+
+    /// What the keys of a rule show to a request.
+    fn warnings_of_keys(&self, rule: &Rule) -> Vec<Warning> {
         thread_local!(static IS_LOOKING: Cell<bool> = const { Cell::new(false) });
         // An extractor of the application may call `verify` while it is asked.
         if IS_LOOKING.replace(true) {
@@ -131,17 +147,12 @@ impl Limits {
         }
         // An alternative tells another mistake of a request without any field.
         let fields = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(""))]);
-        let rules = self.rules.load();
-        let wide = rules.iter().filter(|rule| {
-            let subjects = rule.subjects().iter().map(Some).chain([None]);
-            let keys = subjects.flat_map(|it| self.extractors_of(rule.path(), Some(rule), it));
-            let mut found = keys.filter_map(|it| it.warning(&fields));
-            let is_wide = || found.any(|it| it.kind == WarningKind::WideTrust);
-            caught("key extractor", rule.path(), is_wide).unwrap_or(false)
-        });
-        let paths = wide.map(|it| it.path().to_owned()).collect();
+        let subjects = rule.subjects().iter().map(Some).chain([None]);
+        let keys = subjects.flat_map(|it| self.extractors_of(rule.path(), Some(rule), it));
+        let found = || keys.filter_map(|it| it.warning(&fields)).collect();
+        let found = caught("key extractor", rule.path(), found).unwrap_or_default();
         IS_LOOKING.set(false);
-        paths
+        found
     }
 
     /// Checks that layers and rules fit together, once all layers are made.

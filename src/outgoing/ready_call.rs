@@ -2,7 +2,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::Frame;
 
 use super::outgoing::Outgoing;
-use crate::charge::{Effect, FrameWatcher, WatchedBody};
+use crate::charge::{Charge, Effect, FrameWatcher, WatchedBody};
 use crate::key::Key;
 use crate::layer::Admitted;
 #[cfg(doc)]
@@ -63,6 +63,8 @@ impl Turn {
     /// Settles what was told. Of a charge the first effect counts.
     fn settle_if_known(&self) {
         if let Some(used) = self.used {
+            let charge = self.admitted.charge.iter();
+            charge.for_each(Charge::is_settled_by_code);
             self.admitted.apply(Effect::settle(used));
         }
     }

@@ -747,6 +747,112 @@ fn what_holds_anyway() {
     }
 }
 
+/// How the charges of a rule that settles end, a thousand times; whether that is told. Later the
+/// first one that code settles ends it.
+const SETTLED: [(&str, &str, bool); 7] = [
+    ("", "drop", true),
+    ("", "settle", false),
+    ("", "refund", false),
+    ("", "meter", false),
+    ("settle-dropped = 1", "leave", true),
+    ("refund-on = [\"error\"]", "error", true),
+    ("shadow = true", "drop", false),
+];
+
+/// A setting that waits for code which never comes.
+#[tokio::test]
+async fn settlements_that_never_come() {
+    for (settings, how, is_told) in SETTLED {
+        let log = Log::start();
+        let limits = of_toml(&format!(
+            "[rules.ai]\nmax-count = 900_000\nwindow = \"1h\"\nsettles = true\n{settings}\n\
+             algorithm = \"gcra\""
+        ));
+        let ask = async |how: &str| {
+            let call = limits.call("ai").key("alice").cost(2);
+            if how == "leave" {
+                let called = call.run(std::future::pending::<()>);
+                return assert!(futures_util::FutureExt::now_or_never(called).is_none());
+            }
+            let called = call.try_run(async || {
+                let charges = Charges::current();
+                match how {
+                    "settle" => drop(charges.settle(1).await),
+                    "refund" => drop(charges.refund().await),
+                    "meter" => charges.meter().add(0),
+                    "error" => return Err("no answer"),
+                    _ => {}
+                }
+                Ok(())
+            });
+            drop(called.await);
+        };
+        ask(if how == "meter" { how } else { "drop" }).await;
+        for _ in 0..998 {
+            ask(how).await;
+        }
+        let of_settling = || {
+            let mut listed = limits.warnings();
+            listed.retain(|it| it.kind == WarningKind::NeverSeen);
+            listed
+        };
+        assert_eq!(of_settling(), [], "{how}: 999");
+        for _ in 0..101 {
+            ask(how).await;
+        }
+        let told = of_settling()
+            .iter()
+            .map(|it| it.to_string())
+            .collect::<String>();
+        assert_eq!(
+            told.contains("charges.of(\"ai\").settle(..)"),
+            is_told,
+            "{how}: {told}"
+        );
+        let lines = || log.count("a thousand of its charges have ended");
+        assert_eq!(lines(), usize::from(is_told), "{how}");
+
+        ask("settle").await;
+        ask("drop").await;
+        assert_eq!((of_settling(), lines()), (vec![], 0), "{how}, and settled");
+    }
+}
+
+/// Who is logged in counts alone, but the layer that knows it is inside, or nobody ever logs in.
+#[tokio::test]
+async fn an_extension_that_never_comes() {
+    #[derive(Clone)]
+    struct User(u64);
+    for (at, is_told) in [(None, true), (Some(0), false), (Some(998), false)] {
+        let log = Log::start();
+        let key = Extension::<User>::new(|user| user.0).or(PeerIp);
+        let (limits, app) = of(roomy("login").with_key(key));
+        let ask = async |has_user: bool| {
+            let mut request = from("10.0.0.7", "/login", &[("accept", "*/*")]);
+            if has_user {
+                request.extensions_mut().insert(User(7));
+            }
+            assert_eq!(call(&app, request).await.status(), 200);
+        };
+        for number in 0..999 {
+            ask(at == Some(number)).await;
+        }
+        assert_eq!(limits.warnings(), [], "{at:?}: 999");
+        for _ in 0..101 {
+            ask(false).await;
+        }
+        let lines = || log.count("had the extension User of its key");
+        assert_eq!(lines(), usize::from(is_told), "{at:?}");
+        match is_told {
+            true => says(&limits, "NeverSeen login User", &["outside"], "without"),
+            false => assert_eq!(limits.warnings(), [], "{at:?}"),
+        }
+        ask(true).await;
+        ask(false).await;
+        assert_eq!((limits.warnings(), lines()), (vec![], 0), "{at:?}");
+    }
+}
+
 /// A `fair-by` under which nobody takes turns.
 #[tokio::test(start_paused = true)]
 async fn turns_that_nobody_takes() {

@@ -19,6 +19,7 @@ const BORDERS: &[(&str, &str)] = &[
     ("jitter", ""),
     ("trace", ""),
     ("summed_log", ""),
+    ("first_thousand", ""),
     // The small parts of the base know each other, and their macros, which stand at its root.
     ("support", "deadline error named sync trace tracing"),
     // Values: no rule and no key.
@@ -47,7 +48,10 @@ const BORDERS: &[(&str, &str)] = &[
          log_on_change question quota swept_map sync trace unawaited unseen warning",
     ),
     // Who is limited by what: no store.
-    ("key", "base64 error http question sync trace warning"),
+    (
+        "key",
+        "base64 error first_thousand http question sync trace warning",
+    ),
     (
         "rule",
         "algorithm decision error factor http key named question quota sync warning",
@@ -64,8 +68,8 @@ const BORDERS: &[(&str, &str)] = &[
     // What requests were charged, and what answers in place of handlers: no layer.
     (
         "charge",
-        "activity deadline decision error http jitter log_on_change metrics named question rule \
-         store sync take trace unawaited waiting",
+        "activity deadline decision error first_thousand http jitter log_on_change metrics named \
+         question rule store sync take trace unawaited waiting",
     ),
     (
         "callback",

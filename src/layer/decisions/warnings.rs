@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
+use crate::charge::PathState;
 use crate::key::{Everyone, KeyExtractor};
 use crate::rule::{Rule, SharedRules, WeakRules};
 use crate::sync::{OwnedTask, lock};
@@ -73,6 +74,7 @@ impl Warnings {
     pub(crate) fn of_rule(
         rule: &Rule,
         key: Option<&dyn KeyExtractor>,
+        path: Option<&PathState>,
     ) -> impl Iterator<Item = Warning> + use<> {
         let of_log = rule.has_large_log();
         let of_log = of_log.then(|| Warning::named(WarningKind::LargeLog, "max"));
@@ -82,7 +84,10 @@ impl Warnings {
         let of_turns = of_turns.then(|| Warning::named(WarningKind::NoTurns, "key").second());
         let of_hold = rule.hold_on().find(|it| ["429", "503"].contains(&&**it));
         let of_hold = of_hold.map(|it| Warning::with_name(WarningKind::IdleHold, it));
-        let found = [of_log, of_dry_run, of_turns, of_hold];
+        let never_settles = path.is_some_and(|it| it.settlements.is_without());
+        let never_settles = never_settles && rule.settles() && !rule.is_shadow();
+        let of_settling = never_settles.then(|| Warning::named(WarningKind::NeverSeen, "settles"));
+        let found = [of_log, of_dry_run, of_turns, of_hold, of_settling];
         found.into_iter().flatten()
     }
 
