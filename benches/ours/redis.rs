@@ -292,8 +292,8 @@ fn limiter(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
 
 fn limiters(bench: &mut Bench) {
     let scripts = ["acquire", "acquire_fair"];
-    let [acquire, fair] =
-        scripts.map(|name| bench.load(&kit::script(&format!("limiter/{name}.lua"))));
+    let text = |name| kit::script_of_redisson(&format!("limiter/{name}.lua"));
+    let [acquire, fair] = scripts.map(|name| bench.load(&text(name)));
     let theirs = bench.load(include_str!("redisson.lua"));
     let contenders = [
         Contender::Other(acquire, limiter),

@@ -1,20 +1,25 @@
-//! The scripts of the folder `lua/`, as the crate sends them.
+//! The scripts of the folders `lua/`, as the crates send them.
 
 use std::collections::HashMap;
 use std::fs;
 
 /// The text of a script, such as `gcra.lua`, with its includes and constants.
 pub fn script(file: &str) -> String {
-    expand(file, &constants())
+    expand("lua", file, &constants())
 }
 
-fn expand(file: &str, constants: &HashMap<String, String>) -> String {
+/// The text of a script of the limiter or the lock, such as `limiter/acquire.lua`.
+pub fn script_of_redisson(file: &str) -> String {
+    expand("crates/redisson/lua", file, &HashMap::new())
+}
+
+fn expand(folder: &str, file: &str, constants: &HashMap<String, String>) -> String {
     let is_part = |of: char| of.is_ascii_alphanumeric() || of == '_';
     let mut whole = String::new();
-    for line in read(file).lines() {
+    for line in read(folder, file).lines() {
         let code = line.trim_start();
         if let Some(name) = code.strip_prefix("-- include: ") {
-            whole += &expand(&format!("include/{name}.lua"), constants);
+            whole += &expand(folder, &format!("include/{name}.lua"), constants);
             continue;
         }
         for word in line.split_inclusive(|of| !is_part(of)) {
@@ -30,7 +35,7 @@ fn expand(file: &str, constants: &HashMap<String, String>) -> String {
 
 /// The list that the scripts share.
 fn constants() -> HashMap<String, String> {
-    let list = read("constants.rs");
+    let list = read("lua", "constants.rs");
     let pairs = list.lines().filter_map(|line| {
         let (name, value) = line.strip_prefix("pub(crate) const ")?.split_once(": ")?;
         let (_, text) = value.strip_suffix(';')?.split_once(" = ")?;
@@ -39,7 +44,7 @@ fn constants() -> HashMap<String, String> {
     pairs.collect()
 }
 
-fn read(file: &str) -> String {
-    let path = crate::root().join("lua").join(file);
+fn read(folder: &str, file: &str) -> String {
+    let path = crate::root().join(folder).join(file);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
