@@ -52,8 +52,9 @@ pub(super) struct Line {
 
 #[derive(Debug, Default)]
 struct Lane {
-    /// What it has paid.
+    /// What it has paid, and had when it began to wait.
     tag: u128,
+    began: u128,
     /// What its questions under way ask for.
     claimed: u128,
     sleeping: BTreeMap<Rank, Arc<Sleeper>>,
@@ -145,6 +146,7 @@ impl Line {
         self.change(rank.lane, |lane| {
             if lane.sleeping.is_empty() {
                 lane.tag = lane.tag.max(time.saturating_sub(lane.claimed));
+                lane.began = lane.tag;
             }
             lane.late.add(rank, sleeper.until);
             lane.sleeping.insert(rank, sleeper)
@@ -215,17 +217,19 @@ impl Line {
         self.time = self.time.max(began);
     }
 
-    /// Who was admitted has used more units than its lane has paid for, or gave some of them back. It
-    /// gives back none of what others have waited for since.
-    pub(super) fn settle(&mut self, (of, weight): (u16, u16), more: u64, back: u64) {
-        let (time, [more, back]) = (self.time, [more, back].map(|it| step(it, weight)));
-        self.change(of, |lane| {
-            let least = lane.tag.min(time);
-            lane.tag = lane
-                .tag
-                .saturating_add(more)
-                .saturating_sub(back)
-                .max(least);
+    /// Who was admitted has used more units than its lane has paid for, or gave some of them back. What
+    /// was held for a part of a window was not there for others, so that part is paid; a lane in
+    /// which nobody waits gets back none of what others have waited for since.
+    pub(super) fn settle(&mut self, of: (u16, u16), more: u64, back: u64, held: [u128; 2]) {
+        let (time, [more, back]) = (self.time, [more, back].map(|it| step(it, of.1)));
+        let unused = back.saturating_sub(back.saturating_mul(held[0]) / held[1]);
+        self.change(of.0, |lane| {
+            let least = match lane.sleeping.is_empty() {
+                true => lane.tag.min(time),
+                false => lane.tag.min(lane.began),
+            };
+            let tag = lane.tag.saturating_add(more).saturating_sub(unused);
+            lane.tag = tag.max(least);
         });
     }
 

@@ -17,7 +17,7 @@
 //! Under `fair-by` the waiters of a queue are in lanes, which take turns: see `line.rs`.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,6 +45,8 @@ struct Queues {
     of: BTreeMap<QueueId, CountQueue>,
     /// Those that wait, by the hash of each count that bounds their number, and of their layer.
     places: HashMap<u64, Places>,
+    /// The queues of which a count is not the first.
+    others: BTreeSet<(u64, QueueId)>,
     /// Tasks that subscribe to the releases of permits, by the hash of their count.
     listeners: HashMap<u64, OwnedTask>,
     /// How many places were given so far.
@@ -54,11 +56,11 @@ struct Queues {
 }
 
 /// A queue: the store gives all its waiters the same answer, but for their cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueId {
-    /// The hash of the count's name.
+    /// The hash of the count's name: where those that wait take turns for several, of the first.
     pub(crate) count: u64,
-    /// The hash of the quotas under which it is asked: each plan of a key has a queue of its own.
+    /// The hash of the quotas under which they are asked: each plan of a key has a queue of its own.
     pub(crate) quotas: u64,
 }
 
@@ -66,6 +68,8 @@ pub(crate) struct QueueId {
 struct CountQueue {
     /// Which of the path's queues it is.
     number: u64,
+    /// The hashes of the other counts for which its waiters wait.
+    others: SmallVec<[u64; 1]>,
     line: Line,
     /// The waiters that were woken to ask and have no answer yet, with the places at which their
     /// claims found their lanes, the sum of their costs, and when the last of them was woken.
@@ -76,10 +80,14 @@ struct CountQueue {
     /// lowest cost.
     free_at: Instant,
     asked_at: Instant,
-    /// By the last answer, if it allowed its take and units come evenly.
+    /// By the last answer, if it allowed its take and units come evenly, and for how many the other
+    /// counts had room then.
     refill: Option<Refill>,
-    /// The same by any answer since units came back, for those who give up.
+    starts: u64,
+    /// The refill by any answer since units came back, for those who give up.
     told: Option<Refill>,
+    /// By the last answer to a first waiter: which one that is, the count that it lacks, and until when.
+    lacks: Option<(u64, u64, Instant)>,
     /// The lowest cost of the denials that tell of times to come, and when it fits by the last one.
     fits: Option<(u64, Instant)>,
     /// Those whose time is over, and who give up unless the next answer says that it is their turn.
@@ -117,15 +125,19 @@ pub(crate) struct WaitPlace {
 }
 
 /// What a denial says about the queue of a waiter.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Lacking {
     pub(crate) queue: QueueId,
+    /// The hashes of the other counts for which those of this queue wait.
+    pub(crate) others: SmallVec<[u64; 1]>,
+    /// That of the count which denies it.
+    pub(crate) count: u64,
     pub(crate) lane: u16,
     /// That of its plan in the lane.
     pub(crate) weight: u16,
     pub(crate) cost: u64,
-    /// The units that are left for waiters of a lower cost.
-    pub(crate) left: u64,
+    /// What is left for waiters of a lower cost.
+    pub(crate) left: Left,
     /// When there is room for its cost, if no units come back. `None`: the take has only looked,
     /// since others are before it.
     pub(crate) free_at: Option<Instant>,
@@ -143,16 +155,31 @@ pub(crate) struct Turn {
     number: u64,
     lane: u16,
     weight: u16,
+    since: Instant,
+    window: Option<u64>,
+}
+
+impl Turn {
+    /// The part of a window for which its units were held.
+    fn held(&self) -> [u128; 2] {
+        let held = self.since.elapsed().as_micros();
+        self.window
+            .map_or([0, 1], |it| [held, u128::from(it.max(1))])
+    }
 }
 
 /// What an answer that allows a take says about the waiters behind it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
     pub(crate) units: u64,
+    /// For how many the other counts of the queue have room.
+    pub(crate) starts: u64,
     /// Whether units come back only by refunds and releases, and not as time passes.
     pub(crate) only_return: bool,
     /// `Some` if units come evenly, one after the other.
     pub(crate) refill: Option<Refill>,
+    /// The shortest window, in microseconds, if units do not come evenly.
+    pub(crate) window: Option<u64>,
 }
 
 /// The rate of units that come evenly, and when the limit is full again if no unit is taken.
@@ -355,7 +382,8 @@ impl WaitQueues {
         let mut queues = lock(&self.counts);
         let queue = queues.of.get_mut(&turn.queue);
         if let Some(queue) = queue.filter(|it| it.number == turn.number) {
-            queue.line.settle((turn.lane, turn.weight), more, back);
+            let of = (turn.lane, turn.weight);
+            queue.line.settle(of, more, back, turn.held());
             queue.line.notify_first();
         }
     }
@@ -377,7 +405,7 @@ impl WaitQueues {
     /// Units of this count came back: the first waiter of each of its queues asks.
     pub(crate) fn wake_after_refund(&self, count: u64) {
         let mut queues = lock(&self.counts);
-        queues.of_count(count).for_each(CountQueue::ask_now);
+        queues.ask_now(count);
     }
 
     /// A permit of this process was released. Where the store announces releases, waiters wake when
@@ -385,7 +413,7 @@ impl WaitQueues {
     pub(crate) fn wake_after_release(&self, count: u64) {
         let mut queues = lock(&self.counts);
         if !queues.listeners.contains_key(&count) {
-            queues.of_count(count).for_each(CountQueue::ask_now);
+            queues.ask_now(count);
         }
     }
 
@@ -393,7 +421,7 @@ impl WaitQueues {
     /// as a request waits for the count.
     pub(crate) fn listen(&self, count: u64, start: impl FnOnce() -> Option<AbortHandle>) {
         let mut queues = lock(&self.counts);
-        let waits = queues.of_count(count).next().is_some();
+        let waits = !queues.of_count(count).is_empty();
         if waits && !queues.listeners.contains_key(&count) {
             let started = start().map(OwnedTask);
             queues.listeners.extend(started.map(|it| (count, it)));
@@ -402,9 +430,22 @@ impl WaitQueues {
 }
 
 impl Queues {
-    fn of_count(&mut self, count: u64) -> impl Iterator<Item = &mut CountQueue> {
-        let [first, last] = [0, u64::MAX].map(|quotas| QueueId { count, quotas });
-        self.of.range_mut(first..=last).map(|(_, queue)| queue)
+    /// The queues of those that wait for this count.
+    fn of_count(&self, count: u64) -> SmallVec<[QueueId; 2]> {
+        let of = |count| [0, u64::MAX].map(|quotas| QueueId { count, quotas });
+        let [first, last] = of(count);
+        let [least, most] = [of(0)[0], of(u64::MAX)[1]];
+        let own = self.of.range(first..=last).map(|(id, _)| *id);
+        let others = self.others.range((count, least)..=(count, most));
+        own.chain(others.map(|(_, id)| *id)).collect()
+    }
+
+    /// Units of this count came back: the first waiter of each of its queues asks.
+    fn ask_now(&mut self, count: u64) {
+        for id in self.of_count(count) {
+            let queue = self.of.get_mut(&id);
+            queue.into_iter().for_each(|it| it.has_more(count));
+        }
     }
 
     /// A waiter leaves, or another one takes its place.
@@ -426,9 +467,12 @@ impl Queues {
         queue.line.remove(rank);
         let claim = queue.is_answered(rank);
         if queue.line.is_empty() && queue.asking.is_empty() {
-            self.of.remove(&id);
-            if self.of_count(id.count).next().is_none() {
-                self.listeners.remove(&id.count);
+            let left = self.of.remove(&id).map(|it| it.others).unwrap_or_default();
+            for count in left.into_iter().chain([id.count]) {
+                self.others.remove(&(count, id));
+                if self.of_count(count).is_empty() {
+                    self.listeners.remove(&count);
+                }
             }
         }
         claim
@@ -436,9 +480,10 @@ impl Queues {
 }
 
 impl CountQueue {
-    fn new(number: u64, free_at: Instant, now: Instant) -> Self {
+    fn new(number: u64, others: SmallVec<[u64; 1]>, free_at: Instant, now: Instant) -> Self {
         Self {
             number,
+            others,
             line: Line::default(),
             asking: BTreeMap::new(),
             claimed: 0,
@@ -446,7 +491,9 @@ impl CountQueue {
             free_at,
             asked_at: now,
             refill: None,
+            starts: u64::MAX,
             told: None,
+            lacks: None,
             fits: None,
             ending: Vec::new(),
             returns: 0,
@@ -454,12 +501,29 @@ impl CountQueue {
         }
     }
 
-    /// Units came back: the first waiter asks.
+    /// Units of this count came back: the first waiter asks, unless it lacks another one.
+    fn has_more(&mut self, count: u64) {
+        let lacks = self.lacks.filter(|(.., until)| *until > Instant::now());
+        let first = self.line.first().map(|it| it.arrival);
+        match lacks {
+            Some((who, of, _)) if of != count && first == Some(who) => self.returns += 1,
+            _ => self.ask_now(),
+        }
+    }
+
+    /// Whether the last answer is about another one than is the first now, who may lack another count.
+    fn is_told_of_another(&self) -> bool {
+        let first = self.line.first().map(|it| it.arrival);
+        let is_told = self.lacks.is_some_and(|(who, ..)| first != Some(who));
+        is_told && !self.others.is_empty() && self.asking.is_empty()
+    }
+
+    /// The first waiter asks.
     fn ask_now(&mut self) {
         let now = Instant::now();
         self.returns += 1;
         (self.free_at, self.refill) = (now, None);
-        (self.told, self.fits) = (None, None);
+        (self.told, self.fits, self.lacks) = (None, None, None);
         if let Some(rank) = self.line.first() {
             self.wake(rank, now);
         }
@@ -503,6 +567,9 @@ impl CountQueue {
             if is_first || is_passed && free_at < self.free_at {
                 self.free_at = free_at;
             }
+            if is_first {
+                self.lacks = Some((rank.arrival, by.count, free_at));
+            }
             self.wake_fitting(by.left, now);
         }
     }
@@ -510,12 +577,14 @@ impl CountQueue {
     /// Wakes as many waiters as these units suffice for. A waiter at no cost needs one unit, too:
     /// where none is left, the key may owe units, and the answer does not say whether a take at no
     /// cost fits.
-    fn wake_fitting(&mut self, left: u64, now: Instant) {
-        let mut left = left.saturating_sub(self.claimed);
+    fn wake_fitting(&mut self, left: Left, now: Instant) {
+        let mut units = left.units.saturating_sub(self.claimed);
+        let mut starts = left.starts.saturating_sub(self.asking.len() as u64);
         while let Some(rank) = self.line.first()
-            && rank.cost.max(1) <= left
+            && rank.cost.max(1) <= units
+            && starts > 0
         {
-            left -= rank.cost;
+            (units, starts) = (units - rank.cost, starts - 1);
             self.wake(rank, now);
         }
     }
@@ -529,11 +598,17 @@ impl CountQueue {
         };
         while let Some(rank) = self.line.first() {
             self.free_at = refill.at(self.claimed.saturating_add(rank.cost.max(1)));
-            if self.free_at > now || self.asking.len() >= MAX_ASKING {
+            if self.free_at > now || self.has_enough_asking() {
                 return;
             }
             self.wake(rank, now);
         }
+    }
+
+    /// Whether no more than those whose questions are under way ask where units come evenly.
+    fn has_enough_asking(&self) -> bool {
+        let asking = self.asking.len();
+        asking >= MAX_ASKING || asking as u64 >= self.starts
     }
 
     /// When this cost fits if nobody asks but those whose questions are under way, as far as the
@@ -564,7 +639,10 @@ impl CountQueue {
             return WaiterStep::GiveUp;
         }
         let mut ask_at = self.free_at.min(self.asked_at + ASK_EVERY);
-        if !self.asking.is_empty() && (self.refill.is_none() || self.asking.len() >= MAX_ASKING) {
+        if self.is_told_of_another() {
+            ask_at = now;
+        }
+        if !self.asking.is_empty() && (self.refill.is_none() || self.has_enough_asking()) {
             ask_at = ask_at.max(self.woken_at + PATIENCE);
         }
         // The second waiter takes over if the first does not ask; the others check once a second.
@@ -652,10 +730,13 @@ impl WaitPlace {
         let crossed = same && queue.is_some_and(|queue| queue.returns != returns);
         let free_at = by.free_at.filter(|_| !crossed).unwrap_or(now);
         // Enter the new queue before leaving the old one: an empty queue is dropped.
-        let Queues { of, born, .. } = &mut *queues;
+        let Queues {
+            of, others, born, ..
+        } = &mut *queues;
         let queue = of.entry(by.queue).or_insert_with(|| {
             *born += 1;
-            CountQueue::new(*born, free_at, now)
+            others.extend(by.others.iter().map(|count| (*count, by.queue)));
+            CountQueue::new(*born, by.others.clone(), free_at, now)
         });
         if !same {
             self.unpassed = self.unpassed.map(|_| queue.admitted);
@@ -731,16 +812,18 @@ impl WaitPlace {
         let now = Instant::now();
         queue.line.admit(at.1, place.unwrap_or_default());
         queue.admitted += 1;
+        queue.lacks = None;
         queue.asked_at = now;
         if queue.returns == returns {
             (queue.refill, queue.told) = (left.refill, left.refill);
+            queue.starts = left.starts;
             if left.only_return {
                 queue.free_at = now + ASK_EVERY;
             }
         }
         match queue.refill {
             Some(_) => queue.wake_due(now),
-            None => queue.wake_fitting(left.units, now),
+            None => queue.wake_fitting(left, now),
         }
         queue.line.notify_first();
         Some(Turn {
@@ -748,6 +831,8 @@ impl WaitPlace {
             number: queue.number,
             lane: at.1.lane,
             weight: at.1.weight,
+            since: now,
+            window: left.window,
         })
     }
 

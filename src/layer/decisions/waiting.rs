@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::decider::Decider;
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::question::CountAsk;
+use crate::quota::Quota;
 use crate::rule::Rule;
 use crate::take::Take;
 use crate::waiting::{Lacking, Left, QueueId, Refill, Wait, Waiter, lane_of};
@@ -58,15 +59,17 @@ impl Decider {
         let may_return = self.may_return(take, decision);
         // What a fallback says is capped.
         let is_told = decision.source() != Source::Fallback;
-        let (queue, cost, left) = lacking(take, decision, behind);
+        let (queue, count, cost, left) = lacking(take, decision, behind, at);
         // A look does not say when it fits: it keeps its place among those that are overdue.
         let overdue_at = match behind {
             Some(_) => Some(at),
             None => at.checked_add(retry_after),
         };
-        let refill = left_of(take, decision, queue.count, at).refill;
+        let others = others_of(take, queue.count);
         let lacking = Lacking {
             queue,
+            others,
+            count,
             lane: lane_in(take),
             weight: take.rule().fair_weight(),
             cost,
@@ -74,7 +77,7 @@ impl Decider {
             free_at: behind.is_none().then_some(free_at),
             asked_at: at,
             overdue_at: overdue_at.filter(|_| is_told),
-            refill: refill.filter(|_| is_told),
+            refill: left.refill.filter(|_| is_told),
         };
         if let Wait::May(since) = wait
             && let Some(until) = since.unwrap_or(at).checked_add(self.waiting.up_to)
@@ -95,7 +98,9 @@ impl Decider {
 
     /// The queue in which others are before a take that may wait, or has waited.
     pub(super) fn behind(&self, take: &Take, wait: &Wait) -> Option<QueueId> {
-        let queues = take.counts().iter().map(|count| queue_of(Some(count)));
+        // Calls may have lanes of their own.
+        let queues = take.counts().iter();
+        let queues = queues.flat_map(|it| [false, true].map(|turns| queue_of(take, it, turns)));
         wait.behind(self.path.open.queues(), queues, take.lane.is_some())
     }
 
@@ -207,20 +212,29 @@ impl Decider {
     }
 }
 
-/// Returns what is left of the count with this hash, by the answer to a question of this instant. A
-/// take without such a count has nothing left of it.
+/// Returns what is left of the counts of the queue with this hash, by the answer to a question of this
+/// instant. A take without such a count has nothing left of it.
 pub(super) fn left_of(take: &Take, decision: &Decision, hash: u64, asked_at: Instant) -> Left {
-    let of_counts = take
-        .states(decision)
-        .filter(|(count, _)| count.hash() == hash);
-    let of_counts =
-        of_counts.map(|(count, mut states)| left_of_count(count, &mut states, asked_at));
-    let of_none = Left {
-        units: 0,
-        only_return: false,
-        refill: None,
-    };
-    of_counts.min_by_key(|it| it.units).unwrap_or(of_none)
+    let mut left: Option<Left> = None;
+    let mut others = (u64::MAX, false);
+    for (count, mut states) in take.states(decision) {
+        if lead_of(take, count, take.lane.is_some()).hash() != hash {
+            continue;
+        }
+        let of_count = left_of_count(count, &mut states, asked_at);
+        if count.hash() == hash {
+            left = left.into_iter().chain([of_count]).min_by_key(|it| it.units);
+        } else {
+            let starts = of_count.units / count.cost().max(1);
+            others = others.min((starts, count.spec().is_permits()));
+        }
+    }
+    let mut left = left.unwrap_or_default();
+    left.starts = others.0;
+    if left.starts == 0 {
+        (left.only_return, left.refill) = (others.1, None);
+    }
+    left
 }
 
 fn left_of_count(
@@ -243,10 +257,15 @@ fn left_of_count(
         _ => None,
     };
     let left = states.iter().map(|it| it.remaining()).min();
+    let windows = count.spec().windows();
+    let windows = windows.filter(|of| !of.algorithm().drains_evenly());
+    let window = windows.and_then(|of| of.quotas.iter().map(Quota::window_micros).min());
     Left {
         units: left.unwrap_or_default(),
+        starts: u64::MAX,
         only_return: count.spec().is_permits(),
         refill,
+        window,
     }
 }
 
@@ -255,14 +274,43 @@ fn lane_in(take: &Take) -> u16 {
     take.lane.unwrap_or_else(|| lane_of(None))
 }
 
+/// The count in whose queue those wait whom this one denies: itself, or of all counts of its subject
+/// the one that charges what the request costs, where those that wait take turns for all of them.
+/// A period is not among these: nobody waits until it ends.
+fn lead_of<'a>(take: &'a Take, count: &'a CountAsk, in_turns: bool) -> &'a CountAsk {
+    let of = &take.rule().counts().list;
+    let is_period = |it: &CountAsk| it.spec().calendar().is_some();
+    if !in_turns || is_period(count) {
+        return count;
+    }
+    let is_of_subject = |it: &&CountAsk| of[it.place()].subject == of[count.place()].subject;
+    let of_subject = || take.counts().iter().filter(is_of_subject);
+    let mut shared = of_subject().filter(|it| !is_period(it));
+    let lead = shared.clone().find(|it| !it.has_own_cost);
+    lead.or(shared.next()).unwrap_or(count)
+}
+
 /// The queue of those whom this count has denied.
-fn queue_of(count: Option<&CountAsk>) -> QueueId {
+fn queue_of(take: &Take, count: &CountAsk, in_turns: bool) -> QueueId {
+    let lead = lead_of(take, count, in_turns).hash();
     let mut quotas = DefaultHasher::new();
-    count.map(|it| it.quotas()).hash(&mut quotas);
+    for count in take.counts() {
+        if lead_of(take, count, in_turns).hash() == lead {
+            count.quotas().hash(&mut quotas);
+        }
+    }
     QueueId {
-        count: count.map_or(0, CountAsk::hash),
+        count: lead,
         quotas: quotas.finish(),
     }
+}
+
+/// The hashes of the other counts that those of this queue wait for, too.
+fn others_of(take: &Take, lead: u64) -> SmallVec<[u64; 1]> {
+    let of = take.counts().iter();
+    let of =
+        of.filter(|it| it.hash() != lead && lead_of(take, it, take.lane.is_some()).hash() == lead);
+    of.map(CountAsk::hash).collect()
 }
 
 /// The denial of a take that has only looked at this instant, since others are before it in this
@@ -276,10 +324,11 @@ pub(super) fn denied_behind(
 ) -> Decision {
     let (mut retry_after, mut is_never) = (MIN_SLEEP, false);
     let mut states = look.quotas().to_vec();
-    for count in take.counts() {
+    for (count, mut of_count) in take.states(look) {
         is_never |= count.spec().limits().any(|limit| limit < count.cost());
-        let refill = left_of(take, look, count.hash(), asked_at).refill;
-        let is_behind = queue_of(Some(count)) == queue;
+        let refill = left_of_count(count, &mut of_count, asked_at).refill;
+        let is_behind =
+            count.hash() == queue.count && queue_of(take, count, take.lane.is_some()) == queue;
         let fits_at = match is_behind {
             true => fits_at(count.cost(), refill),
             false => refill.map(|it| it.at(count.cost())),
@@ -304,26 +353,38 @@ pub(super) fn denied_behind(
     Decision::of_states(verdict, look.source(), states.into())
 }
 
-/// What a denied take waits for: its queue, its cost there, and what is left for a lower cost. Of
+/// What a denied take waits for: its queue, the count that denies it, its cost, and what is left for a
+/// lower cost. Of
 /// the counts that deny it this is the one that is replenished last, and for a permit once nothing
 /// else denies it; for one that has only looked it is that of those before it.
-fn lacking(take: &Take, decision: &Decision, behind: Option<QueueId>) -> (QueueId, u64, u64) {
+fn lacking(
+    take: &Take,
+    decision: &Decision,
+    behind: Option<QueueId>,
+    asked_at: Instant,
+) -> (QueueId, u64, u64, Left) {
+    let in_turns = take.lane.is_some();
     let of_counts = take.states(decision).map(|(count, states)| {
-        let (mut left, mut reset_after, mut denies) = (u64::MAX, Duration::ZERO, false);
-        for state in states {
-            left = left.min(state.remaining());
-            if state.is_exceeded() {
-                denies = true;
-                reset_after = reset_after.max(state.reset_after());
-            }
-        }
-        let is_behind = behind.is_some_and(|it| it == queue_of(Some(count)));
+        let exceeded = states.filter(|it| it.is_exceeded());
+        let reset_after = exceeded.map(QuotaState::reset_after).max();
+        let queue = queue_of(take, count, in_turns);
         let is_quota = !count.spec().is_permits();
-        ((is_behind, denies, is_quota, reset_after), count, left)
+        let is_behind = behind == Some(queue);
+        (
+            (is_behind, reset_after.is_some(), is_quota, reset_after),
+            count,
+        )
     });
-    let last = of_counts.max_by_key(|(order, ..)| *order);
-    let (count, left) = last.map_or((None, 0), |(_, count, left)| (Some(count), left));
-    let left = if decision.is_on_hold() { 0 } else { left };
-    let cost = count.map_or(0, CountAsk::cost);
-    (queue_of(count), cost, left.min(cost.saturating_sub(1)))
+    let last = of_counts.max_by_key(|(order, _)| *order);
+    let lead = last.map(|(_, count)| lead_of(take, count, in_turns));
+    let queue = last.map(|(_, count)| queue_of(take, count, in_turns));
+    let queue = queue.unwrap_or_default();
+    let mut left = left_of(take, decision, queue.count, asked_at);
+    let cost = lead.map_or(0, CountAsk::cost);
+    left.units = match decision.is_on_hold() {
+        true => 0,
+        false => left.units.min(cost.saturating_sub(1)),
+    };
+    let count = last.map_or(0, |(_, count)| count.hash());
+    (queue, count, cost, left)
 }
