@@ -195,6 +195,132 @@ async fn two_lanes_stay_close() {
     }
 }
 
+/// Beside so many calls of a loud tenant, which hold one of four permits for 100 ms each and use 40
+/// of 50 units a second: how long a call of a quiet one waits that costs 40.
+async fn costly_wait(
+    algorithm: Algorithm,
+    store: impl Store,
+    loud: usize,
+    names: &[String],
+) -> Duration {
+    let rule = fair(algorithm, 50).with_max_concurrent(4);
+    let limits = Limits::new([rule.expect("permits")]).store(store);
+    let call = |name: &str| limits.check("p", "k").fair_by(name).wait(PATIENCE);
+    let loud = (0..loud).map(|_| {
+        let call = call(&names[0]).into_future();
+        tokio::spawn(async move {
+            let admitted = call.await;
+            sleep(millis(100)).await;
+            drop(admitted);
+        })
+    });
+    let loud: Vec<_> = loud.collect();
+    sleep(millis(1_045)).await;
+    let came = Instant::now();
+    let quiet = timeout(20 * SECOND, call(&names[1]).cost(40)).await;
+    loud.iter().for_each(JoinHandle::abort);
+    match quiet {
+        Ok(admitted) => drop(admitted.expect("patience")),
+        Err(_) => return Duration::MAX,
+    }
+    came.elapsed()
+}
+
+/// Those that lack permits do not pass who lacks units.
+#[tokio::test(start_paused = true)]
+async fn a_costly_call_has_its_turn_among_those_that_lack_permits() {
+    let (names, mut late) = (tenants(2).await, Vec::new());
+    for algorithm in Algorithm::ALL {
+        for (round_trip, loud) in [(0, 250), (2, 250), (30, 250), (0, 10_000)] {
+            let store = crate::turns::store_at(round_trip);
+            let waited = costly_wait(algorithm, store, loud, &names).await;
+            if waited > millis(1_200) {
+                late.push(format!("{algorithm:?} {round_trip} {loud}: {waited:?}"));
+            }
+        }
+    }
+    assert_eq!(late, Vec::<String>::new());
+}
+
+/// Who waits for units and leaves holds up nobody who lacks permits, which came back meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_lacks_units_and_leaves_holds_up_nobody() {
+    let names = tenants(2).await;
+    for algorithm in Algorithm::ALL {
+        let rule = fair(algorithm, 50).with_max_concurrent(2).expect("permits");
+        let limits = Limits::new([rule.with_settling(true)]).store(paused());
+        let call = |lane: usize| limits.check("p", "k").fair_by(names[lane].as_str());
+        let held = [call(0).await, call(0).cost(20).await];
+        let costly = tokio::spawn(call(1).cost(40).wait(millis(200)).into_future());
+        sleep(millis(1)).await;
+        let cheap = tokio::spawn(call(0).wait(PATIENCE).into_future());
+        sleep(millis(50)).await;
+        let begun = Instant::now();
+        drop(held);
+        assert!(costly.await.expect("no panic").is_err(), "{algorithm:?}");
+        cheap.await.expect("no panic").expect("room");
+        let took = begun.elapsed();
+        assert!(took <= millis(160), "{algorithm:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_costly_call_has_its_turn_among_those_that_lack_permits_on_redis() {
+    let names = tenants(2).await;
+    tokio::time::resume();
+    let (_server, store) = kit::near().await;
+    let waits = Algorithm::ALL.map(|algorithm| {
+        let store = store.clone().prefix(format!("{algorithm:?}:"));
+        costly_wait(algorithm, store, 250, &names)
+    });
+    let waited = join_all(waits).await;
+    assert!(waited.iter().all(|it| *it < millis(2_000)), "{waited:?}");
+}
+
+/// Where requests count beside units, and run at a time, shares are of units.
+#[tokio::test(start_paused = true)]
+async fn shares_are_of_units_whatever_denies() {
+    let mut wrong = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for at_a_time in [None, Some(3)] {
+            let requests = Policy::new("requests", quota(20, SECOND)).with_cost(1);
+            let policies = [Policy::new("units", quota(100, SECOND)), requests];
+            let rule = Rule::with_policies("p", policies).expect("valid");
+            let rule = rule.with_algorithm(algorithm);
+            let rule = rule.with_fair_by(Header::new("x-tenant"));
+            let rule = match at_a_time {
+                Some(number) => rule.with_max_concurrent(number).expect("permits"),
+                None => rule,
+            };
+            let limits = Limits::new([rule]).store(paused());
+            let names = tenants(2).await;
+            let served = Arc::new([0, 0].map(AtomicUsize::new));
+            let tasks = (0..120).map(|at| {
+                let (lane, limits, served) = (at % 2, limits.clone(), Arc::clone(&served));
+                let (name, cost) = (names[lane].clone(), [1, 7][lane]);
+                tokio::spawn(async move {
+                    loop {
+                        let call = limits.check("p", "k").cost(cost).fair_by(name.as_str());
+                        let admitted = call.wait(PATIENCE).await.expect("patience");
+                        served[lane].fetch_add(cost as usize, Ordering::Relaxed);
+                        sleep(millis(100)).await;
+                        drop(admitted);
+                    }
+                })
+            });
+            let tasks: Vec<_> = tasks.collect();
+            sleep(60 * SECOND).await;
+            tasks.iter().for_each(JoinHandle::abort);
+            let [one, other] = [0, 1].map(|it| served[it].load(Ordering::Relaxed));
+            // Those that come first do not wait.
+            if one.abs_diff(other) > 70 || one < 1_000 {
+                wrong.push(format!("{algorithm:?} {at_a_time:?}: {one}, {other}"));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
 /// With lanes, too, an even pace is used as if nobody waited.
 #[tokio::test(start_paused = true)]
 async fn lanes_use_an_even_pace() {
@@ -550,6 +676,45 @@ async fn lanes_share_what_is_used() {
             assert!(is_alike, "{algorithm:?} {says:?} {reserved}: {used:?}");
         }
     }
+}
+
+/// Of 100 units a second, what is used of 1 each in a minute by a tenant that reserves no more, and by
+/// one that reserves this for so many milliseconds and then uses one or nothing.
+async fn beside_reservations(
+    algorithm: Algorithm,
+    (reserved, held, uses): (u64, u64, u64),
+) -> Vec<u64> {
+    let rule = fair(algorithm, 100).with_settling(true);
+    let limits = Limits::new([rule]).store(paused());
+    let one = move |call: Call, tenant: usize, _| async move {
+        let call = call.cost([1, reserved][tenant]).wait(PATIENCE);
+        let charge = call.await.expect("patience").charge.expect("a charge");
+        sleep(millis(held)).await;
+        let used = [1, uses][tenant];
+        charge.settle(used).await.expect("an answer");
+        used
+    };
+    by_tenant(&limits, (80, 2), one).await
+}
+
+/// Who reserves too much is not behind, but for what it holds in the meantime; and who gives
+/// everything back takes nobody's turn.
+#[tokio::test(start_paused = true)]
+async fn reservations_cost_what_they_hold() {
+    let mut wrong = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for held in [1, 50, 300] {
+            let used = beside_reservations(algorithm, (5, held, 1)).await;
+            // Of four that come back, what has drained does not.
+            let is_log = u64::from(algorithm != Algorithm::Gcra);
+            let paid = used[1] + used[1] * 4 * is_log * held / 1_000;
+            let all_back = beside_reservations(algorithm, (50, held, 0)).await[0];
+            if paid.abs_diff(used[0]) * 4 > used[0] || all_back < 2_900 {
+                wrong.push(format!("{algorithm:?} {held}: {used:?}, {all_back}"));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
 }
 
 /// Of 100 units a second, what lanes of the weights 1, 2 and 4 were served in a minute.

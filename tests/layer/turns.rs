@@ -12,7 +12,7 @@ fn rule(algorithm: Algorithm, max: u64) -> Rule {
 }
 
 /// In memory, so many milliseconds away.
-fn store_at(round_trip: u64) -> Arc<dyn Store> {
+pub(crate) fn store_at(round_trip: u64) -> Arc<dyn Store> {
     let way = Duration::from_micros(round_trip * 500);
     match round_trip {
         0 => paused(),
