@@ -457,3 +457,37 @@ async fn a_key_without_its_oldest_entry_still_expires() {
     let expiry = server.life("CurrentLimiter:p");
     assert!(expiry > 0, "{expiry}");
 }
+
+/// Of a limit of 5, how many takes of a key pass that asks all the time beside a flood, where Redis
+/// evicts by this policy.
+async fn passed_beside_a_flood(policy: &str) -> Option<usize> {
+    let server = Redis::start();
+    let mut set = cmd("CONFIG");
+    set.arg(&["SET", "maxmemory-policy", policy]);
+    set.exec(&mut server.connection()).ok()?;
+    server.run::<()>("CONFIG SET maxmemory 4mb");
+    let store = RedisStore::connect(&server.url).await.expect("connects");
+    let store = store.timeout(PATIENT);
+    let rule = rule("login", 5, HOUR);
+    let mut passed = 0;
+    for number in 0..40_000 {
+        let key = |text: &str| Take::new(Arc::clone(&rule), Key::from(text));
+        let other = key(&format!("{number}"));
+        let _ = store.take(&other).await.expect("something is evicted");
+        if number % 10 == 0 {
+            let answer = store.take(&key("guesser")).await;
+            passed += usize::from(answer.expect("an answer").is_allowed());
+        }
+    }
+    Some(passed)
+}
+
+/// A denial writes nothing, so who is denied most is evicted first by when it was written last. Redis
+/// has that policy since 8.6; the nightly has such a server.
+#[tokio::test]
+async fn who_is_denied_most_is_evicted_by_lrm() {
+    if let Some(passed) = passed_beside_a_flood("allkeys-lrm").await {
+        assert!(passed >= 10, "{passed}");
+        assert_eq!(passed_beside_a_flood("allkeys-lru").await, Some(5));
+    }
+}
