@@ -353,10 +353,9 @@ pub(super) fn denied_behind(
     Decision::of_states(verdict, look.source(), states.into())
 }
 
-/// What a denied take waits for: its queue, the count that denies it, its cost, and what is left for a
-/// lower cost. Of
-/// the counts that deny it this is the one that is replenished last, and for a permit once nothing
-/// else denies it; for one that has only looked it is that of those before it.
+/// What a denied take waits for: its queue, the count that denies it, its cost there, and what is left
+/// for a lower cost. Of the counts that deny it this is the one that is replenished last, and for a
+/// permit once nothing else denies it; for one that has only looked it is that of those before it.
 fn lacking(
     take: &Take,
     decision: &Decision,
