@@ -1,8 +1,8 @@
 # Counts instructions and lines of code; scripts source it.
 #
 #   has_callgrind              fails without valgrind
-#   counted FILE PROGRAM...    prints the instructions of each call of the program's function `counted`,
-#                              a line a call; what the program prints goes to the file
+#   counted FILE PROGRAM...    prints the instructions of each call of the function `counted` of the
+#                              program, a line a call; what it prints goes to the file
 #   counted_lines N FILE PROGRAM...    prints behind them how many different lines of code, of 64
 #                              bytes, run at least N times in the call, and how many of them are
 #                              this crate's, by the names of their functions
@@ -16,13 +16,17 @@ counted() {
 }
 
 counted_lines() {
-  local times=$1 printed=$2 dumps dump
+  local times=$1 printed=$2 dumps dump of
   shift 2
+  # The crate has functions of that name, too.
+  for of in '*::support' instructions subject; do
+    set -- --toggle-collect="$of::counted" --dump-after="$of::counted" "$@"
+  done
   dumps=$(mktemp -d)
   # The function toggles the counting, and at its end the counts go to a file of their own.
   valgrind -q --tool=callgrind --callgrind-out-file="$dumps/out" --dump-instr=yes --dump-line=no \
     --compress-strings=no --compress-pos=no \
-    --toggle-collect='*::counted' --dump-after='*::counted' "$@" >"$printed"
+    "$@" >"$printed"
   for dump in $(find "$dumps" -name 'out.*' | sort -V); do
     awk -v times="$times" '
       /^ob=/ { program = $0 }
