@@ -59,20 +59,19 @@ impl Decider {
         let may_return = self.may_return(take, decision);
         // What a fallback says is capped.
         let is_told = decision.source() != Source::Fallback;
-        let (queue, count, cost, left) = lacking(take, decision, behind, at);
+        let (Queue { id, lead, others }, count, left) = lacking(take, decision, behind, at)?;
         // A look does not say when it fits: it keeps its place among those that are overdue.
         let overdue_at = match behind {
             Some(_) => Some(at),
             None => at.checked_add(retry_after),
         };
-        let others = others_of(take, queue.count);
         let lacking = Lacking {
-            queue,
+            queue: id,
             others,
             count,
             lane: lane_in(take),
             weight: take.rule().fair_weight(),
-            cost,
+            cost: lead.cost(),
             left,
             free_at: behind.is_none().then_some(free_at),
             asked_at: at,
@@ -100,7 +99,7 @@ impl Decider {
     pub(super) fn behind(&self, take: &Take, wait: &Wait) -> Option<QueueId> {
         // Calls may have lanes of their own.
         let queues = take.counts().iter();
-        let queues = queues.flat_map(|it| [false, true].map(|turns| queue_of(take, it, turns)));
+        let queues = queues.flat_map(|it| [false, true].map(|turns| queue_of(take, it, turns).id));
         wait.behind(self.path.open.queues(), queues, take.lane.is_some())
     }
 
@@ -290,27 +289,26 @@ fn lead_of<'a>(take: &'a Take, count: &'a CountAsk, in_turns: bool) -> &'a Count
     lead.or(shared.next()).unwrap_or(count)
 }
 
-/// The queue of those whom this count has denied.
-fn queue_of(take: &Take, count: &CountAsk, in_turns: bool) -> QueueId {
-    let lead = lead_of(take, count, in_turns).hash();
-    let mut quotas = DefaultHasher::new();
-    for count in take.counts() {
-        if lead_of(take, count, in_turns).hash() == lead {
-            count.quotas().hash(&mut quotas);
-        }
-    }
-    QueueId {
-        count: lead,
-        quotas: quotas.finish(),
-    }
+/// The queue of those whom a count has denied.
+struct Queue<'a> {
+    id: QueueId,
+    lead: &'a CountAsk,
+    /// The hashes of the other counts that they wait for, too.
+    others: SmallVec<[u64; 1]>,
 }
 
-/// The hashes of the other counts that those of this queue wait for, too.
-fn others_of(take: &Take, lead: u64) -> SmallVec<[u64; 1]> {
-    let of = take.counts().iter();
-    let of =
-        of.filter(|it| it.hash() != lead && lead_of(take, it, take.lane.is_some()).hash() == lead);
-    of.map(CountAsk::hash).collect()
+fn queue_of<'a>(take: &'a Take, count: &'a CountAsk, in_turns: bool) -> Queue<'a> {
+    let lead = lead_of(take, count, in_turns);
+    let (mut quotas, mut others) = (DefaultHasher::new(), SmallVec::new());
+    for count in take.counts() {
+        if lead_of(take, count, in_turns).hash() == lead.hash() {
+            count.quotas().hash(&mut quotas);
+            others.extend((count.hash() != lead.hash()).then_some(count.hash()));
+        }
+    }
+    let (count, quotas) = (lead.hash(), quotas.finish());
+    let id = QueueId { count, quotas };
+    Queue { id, lead, others }
 }
 
 /// The denial of a take that has only looked at this instant, since others are before it in this
@@ -327,8 +325,8 @@ pub(super) fn denied_behind(
     for (count, mut of_count) in take.states(look) {
         is_never |= count.spec().limits().any(|limit| limit < count.cost());
         let refill = left_of_count(count, &mut of_count, asked_at).refill;
-        let is_behind =
-            count.hash() == queue.count && queue_of(take, count, take.lane.is_some()) == queue;
+        let of = queue_of(take, count, take.lane.is_some());
+        let is_behind = of.id == queue && of.lead.hash() == count.hash();
         let fits_at = match is_behind {
             true => fits_at(count.cost(), refill),
             false => refill.map(|it| it.at(count.cost())),
@@ -353,37 +351,29 @@ pub(super) fn denied_behind(
     Decision::of_states(verdict, look.source(), states.into())
 }
 
-/// What a denied take waits for: its queue, the count that denies it, its cost there, and what is left
-/// for a lower cost. Of the counts that deny it this is the one that is replenished last, and for a
-/// permit once nothing else denies it; for one that has only looked it is that of those before it.
-fn lacking(
-    take: &Take,
-    decision: &Decision,
+/// What a denied take waits for: its queue, the count that denies it, and what is left for a lower
+/// cost. Of the counts that deny it this is the one that is replenished last, and for a permit once
+/// nothing else denies it; for one that has only looked it is that of those before it.
+fn lacking<'a>(
+    take: &'a Take,
+    decision: &'a Decision,
     behind: Option<QueueId>,
     asked_at: Instant,
-) -> (QueueId, u64, u64, Left) {
-    let in_turns = take.lane.is_some();
+) -> Option<(Queue<'a>, u64, Left)> {
     let of_counts = take.states(decision).map(|(count, states)| {
         let exceeded = states.filter(|it| it.is_exceeded());
         let reset_after = exceeded.map(QuotaState::reset_after).max();
-        let queue = queue_of(take, count, in_turns);
+        let queue = queue_of(take, count, take.lane.is_some());
+        let is_behind = behind == Some(queue.id);
         let is_quota = !count.spec().is_permits();
-        let is_behind = behind == Some(queue);
-        (
-            (is_behind, reset_after.is_some(), is_quota, reset_after),
-            count,
-        )
+        let order = (is_behind, reset_after.is_some(), is_quota, reset_after);
+        (order, queue, count.hash())
     });
-    let last = of_counts.max_by_key(|(order, _)| *order);
-    let lead = last.map(|(_, count)| lead_of(take, count, in_turns));
-    let queue = last.map(|(_, count)| queue_of(take, count, in_turns));
-    let queue = queue.unwrap_or_default();
-    let mut left = left_of(take, decision, queue.count, asked_at);
-    let cost = lead.map_or(0, CountAsk::cost);
+    let (_, queue, count) = of_counts.max_by_key(|(order, ..)| *order)?;
+    let mut left = left_of(take, decision, queue.id.count, asked_at);
     left.units = match decision.is_on_hold() {
         true => 0,
-        false => left.units.min(cost.saturating_sub(1)),
+        false => left.units.min(queue.lead.cost().saturating_sub(1)),
     };
-    let count = last.map_or(0, |(_, count)| count.hash());
-    (queue, count, cost, left)
+    Some((queue, count, left))
 }
