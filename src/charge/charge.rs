@@ -68,7 +68,7 @@ pub(super) struct ChargeInner {
 
 impl Drop for ChargeInner {
     fn drop(&mut self) {
-        if self.decision.has_receipt()
+        if self.decision.units() > 0
             && self.take.rule().settles()
             && let Some(path) = &self.path
         {
@@ -505,7 +505,7 @@ impl Effect {
         }
         match self {
             _ if !count.has_own_cost => Some(units),
-            Self::Refund if units > 0 || ask.cost() == 0 => None,
+            Self::Refund => None,
             _ => Some(0),
         }
     }
