@@ -18,6 +18,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::replace;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -94,8 +95,9 @@ struct CountQueue {
     ending: Vec<Arc<Sleeper>>,
     /// How often units came back.
     returns: u64,
-    /// How many of its waiters were admitted.
+    /// How many of its waiters were admitted, and when the last one was.
     admitted: u64,
+    admitted_at: Instant,
 }
 
 /// The place of one waiting request, until it is dropped.
@@ -132,6 +134,8 @@ pub(crate) struct Lacking {
     pub(crate) others: SmallVec<[u64; 1]>,
     /// That of the count which denies it.
     pub(crate) count: u64,
+    /// Whether units of its counts came back since it was asked about.
+    pub(crate) refunded: bool,
     pub(crate) lane: u16,
     /// That of its plan in the lane.
     pub(crate) weight: u16,
@@ -160,7 +164,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// The part of a window for which its units were held.
+    /// The part of a window for which its units were kept and held.
     fn held(&self) -> [u128; 2] {
         let held = self.since.elapsed().as_micros();
         self.window
@@ -498,6 +502,7 @@ impl CountQueue {
             ending: Vec::new(),
             returns: 0,
             admitted: 0,
+            admitted_at: now,
         }
     }
 
@@ -727,7 +732,10 @@ impl WaitPlace {
         let returns = self.returns.load(Ordering::Relaxed);
         let same = before.is_some_and(|(id, _)| id == by.queue);
         let queue = queues.of.get(&by.queue);
-        let crossed = same && queue.is_some_and(|queue| queue.returns != returns);
+        let crossed = match same {
+            true => queue.is_some_and(|queue| queue.returns != returns),
+            false => before.is_some() && by.refunded,
+        };
         let free_at = by.free_at.filter(|_| !crossed).unwrap_or(now);
         // Enter the new queue before leaving the old one: an empty queue is dropped.
         let Queues {
@@ -812,6 +820,9 @@ impl WaitPlace {
         let now = Instant::now();
         queue.line.admit(at.1, place.unwrap_or_default());
         queue.admitted += 1;
+        // Since then more and more units were kept for it that others could have used.
+        let kept_since = replace(&mut queue.admitted_at, now).max(self.sleeper.since);
+        let kept = now.saturating_duration_since(kept_since) / 2;
         queue.lacks = None;
         queue.asked_at = now;
         if queue.returns == returns {
@@ -831,7 +842,7 @@ impl WaitPlace {
             number: queue.number,
             lane: at.1.lane,
             weight: at.1.weight,
-            since: now,
+            since: now.checked_sub(kept).unwrap_or(now),
             window: left.window,
         })
     }

@@ -50,7 +50,8 @@ impl Decider {
         let (asked, retry_after) = (asked?, decision.retry_after()?);
         let at = asked.at;
         let is_first = matches!(wait, Wait::May(_));
-        let free_at = if is_first && self.was_refunded_since(take) {
+        let refunded = self.was_refunded_since(take);
+        let free_at = if is_first && refunded {
             at
         } else {
             let free_at = at.checked_add(retry_after.max(MIN_SLEEP));
@@ -67,6 +68,7 @@ impl Decider {
         };
         let lacking = Lacking {
             queue: id,
+            refunded,
             others,
             count,
             lane: lane_in(take),
@@ -214,10 +216,20 @@ impl Decider {
 /// Returns what is left of the counts of the queue with this hash, by the answer to a question of this
 /// instant. A take without such a count has nothing left of it.
 pub(super) fn left_of(take: &Take, decision: &Decision, hash: u64, asked_at: Instant) -> Left {
+    left_in(take, decision, (hash, take.lane.is_some()), asked_at)
+}
+
+/// The same, where those of the queue wait in turns or not.
+fn left_in(
+    take: &Take,
+    decision: &Decision,
+    (hash, in_turns): (u64, bool),
+    asked_at: Instant,
+) -> Left {
     let mut left: Option<Left> = None;
     let mut others = (u64::MAX, false);
     for (count, mut states) in take.states(decision) {
-        if lead_of(take, count, take.lane.is_some()).hash() != hash {
+        if lead_of(take, count, in_turns).hash() != hash {
             continue;
         }
         let of_count = left_of_count(count, &mut states, asked_at);
@@ -311,6 +323,17 @@ fn queue_of<'a>(take: &'a Take, count: &'a CountAsk, in_turns: bool) -> Queue<'a
     Queue { id, lead, others }
 }
 
+/// Whether this take waits in turns for all counts of a subject: in the way of those whom it is
+/// behind, since calls may have lanes where others have none.
+fn waits_in_turns(take: &Take, behind: Option<QueueId>) -> bool {
+    let own = take.lane.is_some();
+    let has = |turns| {
+        let mut queues = take.counts().iter().map(|it| queue_of(take, it, turns).id);
+        behind.is_some_and(|behind| queues.any(|it| it == behind))
+    };
+    own != (has(!own) && !has(own))
+}
+
 /// The denial of a take that has only looked at this instant, since others are before it in this
 /// queue. `fits_at` returns when a cost fits there beside the questions that are under way.
 pub(super) fn denied_behind(
@@ -321,11 +344,12 @@ pub(super) fn denied_behind(
     fits_at: impl Fn(u64, Option<Refill>) -> Option<Instant>,
 ) -> Decision {
     let (mut retry_after, mut is_never) = (MIN_SLEEP, false);
+    let in_turns = waits_in_turns(take, Some(queue));
     let mut states = look.quotas().to_vec();
     for (count, mut of_count) in take.states(look) {
         is_never |= count.spec().limits().any(|limit| limit < count.cost());
         let refill = left_of_count(count, &mut of_count, asked_at).refill;
-        let of = queue_of(take, count, take.lane.is_some());
+        let of = queue_of(take, count, in_turns);
         let is_behind = of.id == queue && of.lead.hash() == count.hash();
         let fits_at = match is_behind {
             true => fits_at(count.cost(), refill),
@@ -360,17 +384,18 @@ fn lacking<'a>(
     behind: Option<QueueId>,
     asked_at: Instant,
 ) -> Option<(Queue<'a>, u64, Left)> {
+    let in_turns = waits_in_turns(take, behind);
     let of_counts = take.states(decision).map(|(count, states)| {
         let exceeded = states.filter(|it| it.is_exceeded());
         let reset_after = exceeded.map(QuotaState::reset_after).max();
-        let queue = queue_of(take, count, take.lane.is_some());
+        let queue = queue_of(take, count, in_turns);
         let is_behind = behind == Some(queue.id);
         let is_quota = !count.spec().is_permits();
         let order = (is_behind, reset_after.is_some(), is_quota, reset_after);
         (order, queue, count.hash())
     });
     let (_, queue, count) = of_counts.max_by_key(|(order, ..)| *order)?;
-    let mut left = left_of(take, decision, queue.id.count, asked_at);
+    let mut left = left_in(take, decision, (queue.id.count, in_turns), asked_at);
     left.units = match decision.is_on_hold() {
         true => 0,
         false => left.units.min(queue.lead.cost().saturating_sub(1)),
