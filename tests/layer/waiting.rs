@@ -2,6 +2,7 @@
 
 use std::future::{Ready, ready};
 
+use tidegate::layer::SubjectKeys;
 use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
 
@@ -194,4 +195,63 @@ fn scenes() {
 #[test]
 fn open_charges() {
     kit::timeline::play("tests/layer/open_charges.txt");
+}
+
+/// A rule of one user and of all, or of one key, whose quota and permit are used up.
+async fn crossing(quotas: &str, fair_by: &str, keys: SubjectKeys) -> Duration {
+    let way = millis(10);
+    let store = Stub::delayed(paused(), move || (way, way));
+    let store = store.capabilities_fn(|memory| memory.capabilities());
+    let limits = of_toml(&format!("[rules.p]\n{fair_by}quotas = [{quotas}]"));
+    let limits = limits.store(store);
+    let call = || limits.check("p", keys.clone());
+    let begun = Instant::now();
+    let first = call().await.expect("all is there");
+    let waits = tokio::spawn(call().wait(PATIENT).into_future());
+    // It asks once more when the unit is free, at 1,010 ms, which is decided 10 ms later.
+    sleep(millis(1_025) - begun.elapsed()).await;
+    drop(first);
+    let freed = Instant::now();
+    waits.await.expect("no panic").expect("room");
+    freed.elapsed()
+}
+
+/// The permit comes back while a question is under way which says that it is missing.
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_crosses_a_question_is_not_missed() {
+    let key = "{ max-count = 1, window = \"1s\" }, { max-concurrent = 1 }";
+    let user = "{ max-count = 1, window = \"1s\", key = \"everyone\", subject = \"all\" }, \
+                { max-concurrent = 1, key = \"header:x-user\", subject = \"user\" }";
+    for fair_by in ["", "fair-by = \"header:x-tenant\"\n"] {
+        let by_user = format!("{fair_by}key = \"header:x-user\"\n");
+        let of_user = SubjectKeys::from([("user", "a"), ("all", "")]);
+        let one = crossing(key, &by_user, "a".into());
+        for took in [one.await, crossing(user, fair_by, of_user).await] {
+            assert!(took <= millis(60), "{fair_by} {took:?}");
+        }
+    }
+}
+
+/// What a refund gives back of a quota with a cost of its own alone, since the request's units have
+/// left their window.
+#[tokio::test(start_paused = true)]
+async fn units_of_a_cost_of_their_own_wake_who_waits() {
+    // GCRA gives back what has not drained, in whole units.
+    let windows = Algorithm::ALL.into_iter();
+    for algorithm in windows.filter(|it| *it != Algorithm::Gcra) {
+        let own = Policy::new("requests", quota(3, 60 * SECOND)).with_cost(3);
+        let policies = [Policy::new("units", quota(10, millis(100))), own];
+        let rule = Rule::with_policies("p", policies).expect("valid");
+        let rule = rule.with_algorithm(algorithm).with_settling(true);
+        let limits = Limits::new([rule]).store(paused());
+        let first = limits.check("p", "k").cost(5).await.expect("room");
+        sleep(millis(300)).await;
+        let waits = tokio::spawn(limits.check("p", "k").wait(100 * SECOND).into_future());
+        sleep(millis(50)).await;
+        let begun = Instant::now();
+        let given_back = first.charge.expect("a charge").refund().await;
+        waits.await.expect("no panic").expect("room");
+        let took = begun.elapsed();
+        assert!(took <= millis(2), "{algorithm:?}: {given_back:?}, {took:?}");
+    }
 }
