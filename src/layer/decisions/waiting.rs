@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use super::decider::Decider;
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::question::CountAsk;
-use crate::quota::Quota;
 use crate::rule::Rule;
 use crate::take::Take;
 use crate::waiting::{Lacking, Left, QueueId, Refill, Wait, Waiter, lane_of};
@@ -270,7 +269,7 @@ fn left_of_count(
     let left = states.iter().map(|it| it.remaining()).min();
     let windows = count.spec().windows();
     let windows = windows.filter(|of| !of.algorithm().drains_evenly());
-    let window = windows.and_then(|of| of.quotas.iter().map(Quota::window_micros).min());
+    let window = windows.and_then(|of| of.quotas.iter().map(|it| it.window_micros()).min());
     Left {
         units: left.unwrap_or_default(),
         starts: u64::MAX,
