@@ -14,7 +14,10 @@
 //! that spends less time on the way than the one before it arrives too early: its denial is none of
 //! these.
 //!
-//! Under `fair-by` the waiters of a queue are in lanes, which take turns: see `line.rs`.
+//! Under `fair-by` the waiters of a queue are in lanes, which take turns: see `line.rs`. They share a
+//! queue for all counts of a subject but those of the calendar, named by the count that charges what
+//! the request costs, since a turn is for all of them. Units of a count that the first one does not
+//! lack wake nobody then; and a new first one asks, since the last answer says nothing of it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
