@@ -10,16 +10,11 @@ command -v redis-server >/dev/null || { echo "benches/bystander.sh: no redis-ser
 cargo build --release --ignore-rust-version --manifest-path benches/peers/Cargo.toml --bin bystander >&2
 
 table=$(mktemp)
-trap 'rm -f "$table" "$table.new"' EXIT
+trap 'rm -f "$table"' EXIT
 {
   echo
   benches/peers/target/release/bystander "$@"
 } | tee "$table"
 
 case " $* " in *" --quick "*) exit 0 ;; esac
-awk -v table="$table" '
-  /^<!-- bystander:begin -->/ { print; while ((getline line < table) > 0) print line; skipping = 1 }
-  /^<!-- bystander:end -->/ { skipping = 0 }
-  !skipping && !/^<!-- bystander:begin -->/ { print }
-' benches/README.md >"$table.new"
-cat "$table.new" >benches/README.md
+bash benches/put.sh bystander <"$table" >/dev/null

@@ -22,23 +22,25 @@ build() {
 build counting
 build silent RUSTFLAGS="--cfg tidegate_uncounted"
 
-for _ in $(seq "$pairs"); do
-  counting=$("$work/counting.exe")
-  silent=$("$work/silent.exe")
-  echo "$counting $silent"
-done | awk '
-  { printf "| %s | %s | %.3f |\n", $1, $2, $1 / $2; ratios[NR] = $1 / $2 }
-  BEGIN { print "| counting, ns | not counting, ns | ratio |\n|---|---|---|" }
-  END {
-    for (i = 1; i <= NR; i++)
-      for (j = i + 1; j <= NR; j++)
-        if (ratios[j] < ratios[i]) { t = ratios[i]; ratios[i] = ratios[j]; ratios[j] = t }
-    printf "\nMedian of the ratios: %.3f\n", ratios[int((NR + 1) / 2)]
-  }'
+{
+  for _ in $(seq "$pairs"); do
+    counting=$("$work/counting.exe")
+    silent=$("$work/silent.exe")
+    echo "$counting $silent"
+  done | awk '
+    { printf "| %s | %s | %.3f |\n", $1, $2, $1 / $2; ratios[NR] = $1 / $2 }
+    BEGIN { print "| counting, ns | not counting, ns | ratio |\n|---|---|---|" }
+    END {
+      for (i = 1; i <= NR; i++)
+        for (j = i + 1; j <= NR; j++)
+          if (ratios[j] < ratios[i]) { t = ratios[i]; ratios[i] = ratios[j]; ratios[j] = t }
+      printf "\nMedian of the ratios: %.3f\n", ratios[int((NR + 1) / 2)]
+    }'
 
-if has_callgrind; then
-  export COUNTED=1
-  for name in counting silent; do
-    echo "Instructions of a request, $name: $(($(counted /dev/null "$work/$name.exe") / 20000))"
-  done
-fi
+  if has_callgrind; then
+    export COUNTED=1
+    for name in counting silent; do
+      echo "Instructions of a request, $name: $(($(counted /dev/null "$work/$name.exe") / 20000))"
+    done
+  fi
+} | bash benches/put.sh counters

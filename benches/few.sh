@@ -34,7 +34,7 @@ if [ ${#beside[@]} -gt 0 ]; then "${build[@]}" --manifest-path "$tree/benches/pe
 
 few=benches/peers/target/release/few
 table=$(mktemp)
-trap 'rm -f "$table" "$table.new"' EXIT
+trap 'rm -f "$table"' EXIT
 {
   echo
   "$few" "${options[@]}" "${beside[@]}"
@@ -42,9 +42,4 @@ trap 'rm -f "$table" "$table.new"' EXIT
 } | tee "$table"
 
 [ -z "$partial" ] || exit 0
-awk -v table="$table" '
-  /^<!-- few:begin -->/ { print; while ((getline line < table) > 0) print line; skipping = 1 }
-  /^<!-- few:end -->/ { skipping = 0 }
-  !skipping && !/^<!-- few:begin -->/ { print }
-' benches/README.md >"$table.new"
-cat "$table.new" >benches/README.md
+bash benches/put.sh few <"$table" >/dev/null

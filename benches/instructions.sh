@@ -82,11 +82,6 @@ case "${1:-}" in
       }' benches/README.md "$work/table" >&2
     ;;
   *)
-    awk -v table="$work/table" '
-      /^<!-- instructions:begin -->/ { print; while ((getline line < table) > 0) print line; skipping = 1 }
-      /^<!-- instructions:end -->/ { skipping = 0 }
-      !skipping && !/^<!-- instructions:begin -->/ { print }
-    ' benches/README.md >"$work/new"
-    cat "$work/new" >benches/README.md
+    bash benches/put.sh instructions <"$work/table" >/dev/null
     ;;
 esac

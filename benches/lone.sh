@@ -11,7 +11,7 @@ command -v redis-server >/dev/null || { echo "benches/lone.sh: no redis-server o
 cargo build --release --ignore-rust-version --manifest-path benches/peers/Cargo.toml --bin lone --bin steps >&2
 
 table=$(mktemp)
-trap 'rm -f "$table" "$table.new"' EXIT
+trap 'rm -f "$table"' EXIT
 {
   echo
   benches/peers/target/release/lone "$@"
@@ -19,9 +19,4 @@ trap 'rm -f "$table" "$table.new"' EXIT
 } | tee "$table"
 
 case " $* " in *" --quick "*) exit 0 ;; esac
-awk -v table="$table" '
-  /^<!-- lone:begin -->/ { print; while ((getline line < table) > 0) print line; skipping = 1 }
-  /^<!-- lone:end -->/ { skipping = 0 }
-  !skipping && !/^<!-- lone:begin -->/ { print }
-' benches/README.md >"$table.new"
-cat "$table.new" >benches/README.md
+bash benches/put.sh lone <"$table" >/dev/null

@@ -8,18 +8,20 @@ source benches/callgrind.sh
 
 program=$(cargo bench --quiet -p tidegate-benches --bench page --no-run --message-format=json |
   sed -n 's/.*"executable":"\([^"]*page-[^"]*\)".*/\1/p' | tail -n 1)
-"$program"
+{
+  "$program"
 
-if has_callgrind; then
-  instructions() {
-    echo $(($(export "$@" COUNTED=40000 && counted /dev/null "$program") / 40000))
-  }
-  echo "| instructions of a request through the layer | without a page | with one | ratio |"
-  echo "|---|---:|---:|---:|"
-  for max in 1000000 5; do
-    case $max in 5) name="mostly denied" ;; *) name="allowed" ;; esac
-    without=$(instructions MAX=$max)
-    with=$(instructions MAX=$max PAGE=1)
-    echo "| $name | $without | $with | $(awk "BEGIN { printf \"%.3f\", $with / $without }") |"
-  done
-fi
+  if has_callgrind; then
+    instructions() {
+      echo $(($(export "$@" COUNTED=40000 && counted /dev/null "$program") / 40000))
+    }
+    echo "| instructions of a request through the layer | without a page | with one | ratio |"
+    echo "|---|---:|---:|---:|"
+    for max in 1000000 5; do
+      case $max in 5) name="mostly denied" ;; *) name="allowed" ;; esac
+      without=$(instructions MAX=$max)
+      with=$(instructions MAX=$max PAGE=1)
+      echo "| $name | $without | $with | $(awk "BEGIN { printf \"%.3f\", $with / $without }") |"
+    done
+  fi
+} | bash benches/put.sh page

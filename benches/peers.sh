@@ -24,25 +24,14 @@ done
 cargo build --release --ignore-rust-version --manifest-path benches/peers/Cargo.toml >&2
 programs=benches/peers/target/release
 
-tables=$(mktemp)
-trap 'rm -f "$tables" "$tables.new"' EXIT
+table=$(mktemp)
+trap 'rm -f "$table"' EXIT
 
 {
-  processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)
-  cores=$(nproc 2>/dev/null || echo some)
-  redis=$(redis-server --version | grep -o 'v=[0-9.]*' | sed 's/v=/Redis /')
-  echo
-  echo "$(date +%Y-%m-%d), $cores cores${processor:+ of $processor},"
-  echo "$(rustc --version | cut -d' ' -f1-2), $redis."
   "$programs/peers" "$@"
   "$programs/cluster" "$@"
   "$programs/processes" "$@"
-} | tee "$tables"
+} | tee "$table"
 
 [ -z "$partial" ] || exit 0
-awk -v tables="$tables" '
-  /^<!-- peers:begin -->/ { print; while ((getline line < tables) > 0) print line; skipping = 1 }
-  /^<!-- peers:end -->/ { skipping = 0 }
-  !skipping && !/^<!-- peers:begin -->/ { print }
-' benches/README.md >"$tables.new"
-cat "$tables.new" >benches/README.md
+bash benches/put.sh peers <"$table" >/dev/null

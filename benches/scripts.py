@@ -320,15 +320,8 @@ def main():
         tables['joint-scripts'] = markdown(head, joint)
     print('\n'.join(tables.values()))
     for name, table in tables.items() if not options.print else ():
-        path = f'{ROOT}/benches/README.md'
-        text = open(path).read()
-        text = re.sub(
-            rf'(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)',
-            lambda found: f'{found[1]}\n{table}\n{found[2]}',
-            text,
-            flags=re.S,
-        )
-        open(path, 'w').write(text)
+        put = ['bash', f'{ROOT}/benches/put.sh', name]
+        subprocess.run(put, input=table, text=True, stdout=subprocess.DEVNULL, check=True)
 
 
 if __name__ == '__main__':

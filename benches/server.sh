@@ -35,23 +35,11 @@ done
 "${build[@]}" --manifest-path benches/peers/Cargo.toml >&2
 
 table=$(mktemp)
-trap 'rm -f "$table" "$table.new"' EXIT
+trap 'rm -f "$table"' EXIT
 
 {
-  processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)
-  cores=$(nproc 2>/dev/null || echo some)
-  redis=$(redis-server --version | grep -o 'v=[0-9.]*' | sed 's/v=/Redis /')
-  echo
-  echo "$(date +%Y-%m-%d), $cores cores${processor:+ of $processor},"
-  echo "$(rustc --version | cut -d' ' -f1-2), $redis."
-  echo
   benches/peers/target/release/server "${options[@]}"
 } | tee "$table"
 
 [ -z "$partial" ] || exit 0
-awk -v tables="$table" '
-  /^<!-- server:begin -->/ { print; while ((getline line < tables) > 0) print line; skipping = 1 }
-  /^<!-- server:end -->/ { skipping = 0 }
-  !skipping && !/^<!-- server:begin -->/ { print }
-' benches/README.md >"$table.new"
-cat "$table.new" >benches/README.md
+bash benches/put.sh server <"$table" >/dev/null
