@@ -8,12 +8,13 @@ cd "$(dirname "$0")/.."
 for name in "$@"; do
   bench=$name
   case $name in
-    refunds) rounds=1 ;; # one of each, since it lasts for a minute
+    refunds) rounds= ;;
     outcomes) rounds=7 ;;
     crowds) bench=waiting rounds=${ROUNDS:-5} ;;
     *) rounds=${ROUNDS:-9} ;;
   esac
   table=$(cargo bench -p tidegate-benches --bench "$bench" | tee /dev/stderr | { grep -E '^\||^$' || true; })
-  bash benches/put.sh "$name" <<<"Medians of $rounds rounds.
+  bash benches/put.sh "$name" <<<"${rounds:+Medians of $rounds rounds.}
+
 $table" >/dev/null
 done
