@@ -232,6 +232,10 @@ fn is_decision(reply: &Value) -> bool {
             Some(0) => matches!(bytes.get(23), Some(0 | 1 | 247..)),
             mark => mark.is_some(),
         },
+        // The limiter's, behind the number of its call.
+        Value::Array(parts) => {
+            !matches!(parts.get(1), Some(Value::Int(..0) | Value::ServerError(_)))
+        }
         _ => true,
     }
 }
@@ -278,21 +282,23 @@ fn redisson(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
 fn limiter(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
     let (mut keys, arguments) = redisson(ask);
     keys.extend(["value", "permits", "epoch"].map(|what| format!("{{k}}:{what}:c")));
-    keys.extend(["waiting", "waiting_clients"].map(|what| format!("{{k}}:{what}")));
+    let more = ["waiting", "waiting_clients", "waiting:c", "expired"];
+    keys.extend(more.map(|what| format!("{{k}}:{what}")));
     let [permits, _, id] = <[_; 3]>::try_from(arguments).expect("three");
     let id = [&[16][..], &id, &1_u32.to_le_bytes()].concat();
     let now = ask.at.map(|millis| (millis * 1_000).to_string());
     let now = now.unwrap_or_default().into_bytes();
-    let (one_caller, no_average, deadline) = (b"1".to_vec(), Vec::new(), b"9e15".to_vec());
-    (
-        keys,
-        vec![now, permits, one_caller, id, no_average, deadline],
-    )
+    let text = |text: &str| text.as_bytes().to_vec();
+    let (one_caller, no_average, in_doubt) = (text("1"), text(""), text("0"));
+    let (chosen_at, deadline, number) = (text(""), text("9e15"), text("1"));
+    let of_call = [chosen_at, deadline, number];
+    let arguments = [now, permits, one_caller, id, no_average, in_doubt];
+    (keys, arguments.into_iter().chain(of_call).collect())
 }
 
 fn limiters(bench: &mut Bench) {
     let scripts = ["acquire", "acquire_fair"];
-    let text = |name| kit::script_of_redisson(&format!("limiter/{name}.lua"));
+    let text = |name| kit::script_of_limiter(&format!("limiter/{name}.lua"));
     let [acquire, fair] = scripts.map(|name| bench.load(&text(name)));
     let theirs = bench.load(include_str!("redisson.lua"));
     let contenders = [

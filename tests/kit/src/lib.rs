@@ -45,7 +45,7 @@ pub use calls::{
 };
 pub use looks::*;
 pub use near::*;
-pub use scripts::{script, script_of_redisson};
+pub use scripts::{script, script_of_limiter};
 pub use server::{Redis, Stopwatch, async_connection, busy_here};
 pub use strict::Strict;
 pub use tasks::*;

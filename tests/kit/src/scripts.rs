@@ -8,9 +8,17 @@ pub fn script(file: &str) -> String {
     expand("lua", file, &constants())
 }
 
-/// The text of a script of the limiter or the lock, such as `limiter/acquire.lua`.
-pub fn script_of_redisson(file: &str) -> String {
-    expand("crates/redisson/lua", file, &HashMap::new())
+/// The text of a script of the limiter that has a deadline, such as `limiter/acquire.lua`: its last
+/// arguments are that, in microseconds, and the number of its call.
+pub fn script_of_limiter(file: &str) -> String {
+    let source = expand("crates/redisson/lua", file, &HashMap::new());
+    format!(
+        "local id, deadline, time = table.remove(ARGV) + 0, table.remove(ARGV) + 0, redis.call('TIME')\n\
+         local server_now = time[1] * 1000000 + time[2]\n\
+         if server_now > deadline then return {{ id, redis.error_reply('LATE'), server_now }} end\n\
+         local function script()\n{source}end\n\
+         return {{ id, script(), server_now }}\n"
+    )
 }
 
 fn expand(folder: &str, file: &str, constants: &HashMap<String, String>) -> String {
