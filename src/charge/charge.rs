@@ -361,14 +361,14 @@ impl Charge {
         lock(&self.inner.state).length.unwrap_or(u64::MAX)
     }
 
-    /// Code settles or refunds it.
-    pub(crate) fn is_settled_by_code(&self) {
+    /// Notes that code settles or refunds it, or meters what it uses.
+    pub(crate) fn note_settled_by_code(&self) {
         let path = self.inner.path.iter();
         path.for_each(|it| it.settlements.note(true));
     }
 
     pub(super) async fn settle_by(&self, what: Effect) -> Result<Settled, StoreError> {
-        self.is_settled_by_code();
+        self.note_settled_by_code();
         match self.claim(what) {
             Some(refund) => match refund.ask().await {
                 Ok(units) => Ok(refund.answered(units)),

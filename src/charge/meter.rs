@@ -40,7 +40,7 @@ pub struct Meter {
 
 impl Meter {
     pub(super) fn new(charges: Charges) -> Self {
-        charges.iter().for_each(Charge::is_settled_by_code);
+        charges.iter().for_each(Charge::note_settled_by_code);
         Self {
             charges,
             used: AtomicU64::new(0),

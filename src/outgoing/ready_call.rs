@@ -64,7 +64,7 @@ impl Turn {
     fn settle_if_known(&self) {
         if let Some(used) = self.used {
             let charge = self.admitted.charge.iter();
-            charge.for_each(Charge::is_settled_by_code);
+            charge.for_each(Charge::note_settled_by_code);
             self.admitted.apply(Effect::settle(used));
         }
     }
